@@ -1,5 +1,5 @@
-"""Environments behind one interface: a Gymnasium `VectorEnv`, stepped as a `BatchedEnvironment`.
+"""Environments with one interface: a Gymnasium `VectorEnv`, stepped by a `BatchedEnvironment`.
 
-`suites` finds the suite that a level belongs to. Each suite is a file here (`atari`, `procgen`,
-`retro`, `gym`) with one record, a `suite.Suite`.
+`suites` finds the suite of a level. Each suite is a file here (`atari`, `procgen`, `retro`, `gym`)
+with one record, a `suite.Suite`.
 """

@@ -1,4 +1,4 @@
-"""Atari 2600 games, preprocessed natively by ALE (the protocol of arXiv 1802.01561, table G.1)."""
+"""Atari 2600 games, preprocessed by ALE (protocol: arXiv 1802.01561, table G.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from impala_tf.environments.suite import Suite
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _EMULATOR_FPS = 60  # NTSC
-# Flags that decide which scores are possible.
+# Flags that affect which scores are possible.
 _OF_PROTOCOL = (
     "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "noop_max",
     "max_episode_frames", "repeat_action_probability", "full_action_space", "terminal_on_life_loss",
@@ -34,10 +34,10 @@ _LEVEL = re.compile(
 
 
 def rom_of(level_name: str) -> str | None:
-    """Returns the ROM of an Atari id, such as 'pong' of 'PongNoFrameskip-v4'; None of other ids.
+    """Returns the ROM of an Atari id, such as 'pong' for 'PongNoFrameskip-v4'; None for other ids.
 
-    The rest of the id has no effect: frame skip and sticky actions, which Gymnasium binds to it,
-    are flags here.
+    The rest of the id has no effect: here frame skip and sticky actions, which it implies in
+    Gymnasium, are flags.
     """
     match = _LEVEL.fullmatch(level_name)
     return _roms_by_name().get(match["v5"] or match["legacy"]) if match else None
@@ -56,13 +56,13 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 def console_spec(
     env: EnvironmentConfig, game: str, num_actions: int, rules: str
 ) -> EnvironmentSpec:
-    """Describes a game of any emulator that is preprocessed as Atari's.
+    """Describes a game of any emulator that is preprocessed like Atari games.
 
     Args:
       env: the level's flags.
-      game: the emulator and the game, as the protocol names them.
+      game: the emulator and the game, for the protocol.
       num_actions: A.
-      rules: what ends an episode, and which actions there are, as the protocol names them.
+      rules: what ends an episode, and which actions exist, for the protocol.
     """
     repeats, sticky = frames_per_step(env), env.repeat_action_probability
     return EnvironmentSpec(
@@ -91,14 +91,14 @@ def _named_protocol(env: EnvironmentConfig) -> str:
 
 
 def frames_per_step(env: EnvironmentConfig) -> int:
-    """Returns how many emulator frames an agent step takes."""
+    """Returns the number of emulator frames per agent step."""
     return env.frame_skip * env.num_action_repeats
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N games: uint8 [N, K, H, W] observations, unclipped rewards int32 [N].
+    """Returns N games, with observations uint8 [N, K, H, W] and unclipped rewards int32 [N].
 
-    After a reset, the stack is zeros and the first frame. Every step returns new arrays.
+    After a reset, the stack is the first frame after zeros. Every step returns new arrays.
     """
     games = _ale(env, num_envs, num_threads)
     return LifeLoss(games) if env.terminal_on_life_loss else games
@@ -112,10 +112,10 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any]:
 
 
 def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one game whose observations are the screen in full, uint8 [1, 1, H, W, 3].
+    """Returns one game whose observations are the full screen in colour, uint8 [1, 1, H, W, 3].
 
-    The emulator is deterministic: with the same seed and actions, this is the same game that
-    `make(env, 1, 1)` plays.
+    The emulator is deterministic: with the same seed and actions, this game equals that of
+    `make(env, 1, 1)`.
     """
     emulator = ale_py.ALEInterface()
     emulator.loadROM(roms.get_rom_path(rom_of(env.level_name)))
@@ -141,8 +141,8 @@ class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
         """Steps all games."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         lives = info["lives"]
-        # Qbert continues for some frames at 0 lives, and a new game may have fewer lives than the
-        # truncated one before.
+        # Qbert continues for some frames at 0 lives, and a new game may have fewer lives than a
+        # truncated one had.
         lost = (lives < self._lives) & (lives > 0)
         info[LIFE_LOST] = lost & ~self._game_over & ~terminated
         self._lives, self._game_over = lives, terminated | truncated
@@ -150,7 +150,7 @@ class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Steps a `render_twin` beside its game, to show in colour what the agent does."""
+    """Steps a game and its `render_twin`, to show the game in colour."""
 
     def __init__(self, game: VectorEnv[Any, Any, Any], twin: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(game)
@@ -168,11 +168,11 @@ class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
         Raises:
           RuntimeError: the two games diverged.
         """
-        self._screen, *theirs, _ = self._twin.step(actions)
-        observation, *ours, info = self.env.step(actions)
-        if not np.array_equal(ours, theirs):
+        self._screen, *twin_results, _ = self._twin.step(actions)
+        observation, *results, info = self.env.step(actions)
+        if not np.array_equal(results, twin_results):
             raise RuntimeError("the game in the video is no longer the game that the agent plays")
-        reward, terminated, truncated = ours
+        reward, terminated, truncated = results
         return observation, reward, terminated, truncated, info
 
     def render(self) -> tuple[np.ndarray]:
@@ -187,7 +187,7 @@ class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
 
 @functools.cache
 def _roms_by_name() -> dict[str, str]:
-    """Returns the ROM of every game's name, e.g. 'ms_pacman' of 'MsPacman'."""
+    """Returns {name of a game: its ROM}, such as {'MsPacman': 'ms_pacman'}."""
     return {
         registered.name: registered.kwargs["game"]
         for registered in gymnasium.registry.values()
@@ -209,7 +209,7 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
         "img_width": env.width,
         "stack_num": env.stacked_frames,
         "frameskip": frames_per_step(env),
-        # With one frame, there is no second one to take the maximum with.
+        # The maximum is over two frames.
         "maxpool": frames_per_step(env) > 1,
         "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
         "episodic_life": False,
@@ -232,7 +232,7 @@ SUITE = Suite(
     make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
     recipe=recipe,
     lists={"atari57": ATARI57},
-    # They have all 18 actions alike.
+    # So all games have the same 18 actions.
     flags_beside_others=lambda env: dataclasses.replace(env, full_action_space=True),
     score_range=lambda env: ATARI_SCORES.get(rom_of(env.level_name) or ""),
 )

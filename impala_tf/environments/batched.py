@@ -1,4 +1,4 @@
-"""Turns a Gymnasium vector environment into the steps that `types.py` describes."""
+"""Converts the steps of a Gymnasium vector environment to those that `types.py` describes."""
 
 from __future__ import annotations
 
@@ -25,34 +25,36 @@ _log = logging.getLogger("impala_tf.environments")
 LIFE_LOST = f"a life was lost{OWN}"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
 CUT = f"an episode was cut{OWN}"
-"""Key of `info`, bool [N]: an episode was truncated here whose return means nothing."""
+"""Key of `info`, bool [N]: an episode was truncated here whose return does not count."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 _CLOSE_S, _END_S = 1.0, 60.0
-"""How long closing waits for an unfinished step, and for worker processes to end."""
+"""How long closing waits for an unfinished step, and for worker processes, in seconds."""
 
 
 class BatchedEnvironment:
-    """N environments, stepped together, with the flags of `types.EnvOutput`.
+    """N environments, stepped together, which return `types.EnvOutput`.
 
     Observations have the layout "from the environment" of `observations.py`. They are the
     environment's own arrays, which the next step may overwrite: copy what must last. (ALE returns
     new arrays at every step.)
 
-    Attributes:
-      level_indices: int32 [N], which of EnvironmentSpec.tasks each environment plays.
+    With SAME_STEP autoreset, the step that ends a game has the next game's first observation. If
+    the game terminated, the step looks like the loss of a life. If the game was truncated, the last
+    transition cannot be learned from, because the observation to bootstrap from is missing: the
+    step counts as `autoreset`.
 
-    With SAME_STEP autoreset, the step that ends a game shows the next game's first observation. A
-    game that has terminated there looks as if a life was lost. The last transition of a truncated
-    one cannot be learned from, because the observation that bootstraps it is never shown: that step
-    counts as `autoreset`.
+    Attributes:
+      level_indices: int32 [N], the level of each environment, an index in EnvironmentSpec.levels.
     """
 
     restarts = 0  # `GuardedEnvironment` counts them
 
     def __init__(self, env: VectorEnv[Any, Any, Any], infos: InfoMetrics | None = None) -> None:
-        """Takes over `env`, whose autoreset modes are among AUTORESET_MODES.
+        """Takes ownership of an environment.
 
-        `infos` reads what episodes tell besides their return; None: nothing.
+        Args:
+          env: the environment, whose autoreset modes are among AUTORESET_MODES.
+          infos: reads --info_metrics at the end of episodes; None: there are none.
         """
         self._env = env
         self._infos = infos or InfoMetrics(())
@@ -72,7 +74,7 @@ class BatchedEnvironment:
         self._lengths = np.zeros(self._num_envs, np.int64)
 
     def reset(self) -> EnvOutput:
-        """Starts new games everywhere and returns their first step; drops unfinished games."""
+        """Starts new games everywhere and returns their first step. Drops unfinished games."""
         with exits_are_errors():
             observation, _ = self._env.reset()
         self._game_over = np.zeros(self._num_envs, np.bool_)
@@ -91,18 +93,17 @@ class BatchedEnvironment:
         )
 
     def step(self, actions: np.ndarray) -> EnvOutput:
-        """Takes actions [N, *ActionSpec.shape] and returns the step that follows."""
+        """Takes actions [N, *ActionSpec.shape] and returns the next step."""
         with exits_are_errors():
             observation, reward, terminated, truncated, info = self._env.step(
                 self._to_environment(actions)
             )
         life_lost = info.get(LIFE_LOST, self._none)
-        before, self._game_over = self._game_over, terminated | truncated
-        ignored = before & ~self._same_step
+        was_over, self._game_over = self._game_over, terminated | truncated
+        ignored = was_over & ~self._same_step
         reward = np.where(ignored, 0, reward)
         self._count(reward, ignored, info)
-        # With SAME_STEP autoreset, the observation that bootstraps a truncated game is never shown.
-        autoreset = np.where(self._same_step, truncated & ~terminated, before)
+        autoreset = np.where(self._same_step, truncated & ~terminated, was_over)
         terminated = terminated | life_lost
         return EnvOutput(
             reward=np.where(autoreset, 0, reward).astype(np.float32),
@@ -115,12 +116,12 @@ class BatchedEnvironment:
         )
 
     def pop_episodes(self) -> list[Episode]:
-        """Returns the whole games that finished since the last call, oldest first."""
+        """Returns the games that ended since the last call, oldest first."""
         episodes, self._episodes = self._episodes, []
         return episodes
 
     def close(self) -> None:
-        """Closes the environments and the processes that they run in."""
+        """Closes the environments and their processes."""
         close(self._env)
 
     def _count(self, reward: np.ndarray, autoreset: np.ndarray, info: Info) -> None:
@@ -128,8 +129,8 @@ class BatchedEnvironment:
         self._lengths += ~autoreset
         for n in np.flatnonzero(self._game_over & ~info.get(CUT, self._none)):
             level = int(self.level_indices[n])
-            told = self._infos.of(info, int(n), bool(self._same_step[n]))
-            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n), level, told)
+            infos = self._infos.of(info, int(n), bool(self._same_step[n]))
+            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n), level, infos)
             self._episodes.append(game)
         self._returns[self._game_over] = 0
         self._lengths[self._game_over] = 0
@@ -137,7 +138,7 @@ class BatchedEnvironment:
 
 @contextlib.contextmanager
 def exits_are_errors() -> Iterator[None]:
-    """Makes sys.exit() in a level's code a RuntimeError: it would look like the end of the run."""
+    """Turns sys.exit() in a level's code into a RuntimeError, since it does not end the run."""
     try:
         yield
     except SystemExit as end:
@@ -147,15 +148,15 @@ def exits_are_errors() -> Iterator[None]:
 def same_step(env: VectorEnv[Any, Any, Any]) -> np.ndarray:
     """Returns which environments have SAME_STEP autoreset, bool [N]; the others have NEXT_STEP."""
     mode = env.metadata.get("autoreset_mode")
-    all_alike = np.full(env.num_envs, mode == AutoresetMode.SAME_STEP)
-    of_each: np.ndarray = getattr(env, "same_step", all_alike)
-    return of_each
+    default = np.full(env.num_envs, mode == AutoresetMode.SAME_STEP)
+    is_same_step: np.ndarray = getattr(env, "same_step", default)
+    return is_same_step
 
 
 def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[Any, Any]:
-    """Makes the process of an environment end with its parent, and only then; returns `env`.
+    """Makes an environment's process end with its parent, and only then; returns `env`.
 
-    AsyncVectorEnv also makes one environment in the parent itself, where this changes nothing.
+    AsyncVectorEnv also makes one environment in the parent itself, where this does nothing.
     """
     if os.getpid() != parent_pid:
         # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
@@ -166,9 +167,9 @@ def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium
 
 
 def close(vector: VectorEnv[Any, Any, Any]) -> None:
-    """Closes environments, even if some of their worker processes have gone.
+    """Closes environments, even if some of their worker processes have ended.
 
-    What a level's own code raises there is only logged: nothing is lost with it.
+    Exceptions of the level's code are only logged, because they do no harm here.
     """
     inner = vector.unwrapped
     try:
@@ -189,7 +190,7 @@ def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) ->
         _log.warning("closing took longer than %g s, so its processes were killed", _END_S)
         kill()
 
-    # Gymnasium waits for them without a limit, and a level's close() may hang.
+    # Gymnasium waits for the processes without a limit, and a level's close() may hang.
     timer = threading.Timer(_END_S, give_up)
     timer.start()
     try:

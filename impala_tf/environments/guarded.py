@@ -1,4 +1,4 @@
-"""Environments that break or hang: they are made again, and reported, but never learned from."""
+"""Restarts environments that break or hang. What they returned then is never learned from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from impala_tf.machine.restart_budget import RestartBudget
 from impala_tf.types import EnvOutput, Episode
 
 MAX_RESTARTS = 5
-"""How often the environments of an actor are made again in an hour."""
+"""How often an actor's environments may be restarted within an hour."""
 _POLL_S = 0.1
 
 _log = logging.getLogger("impala_tf.actor.actor")
@@ -33,36 +33,36 @@ class BrokenEnvironmentError(Exception):
 
 
 class BrokenTooOftenError(Exception):
-    """The environments of an actor have broken so often that making them again does not help."""
+    """An actor's environments have broken so often that another restart would not help."""
 
 
 class GuardedEnvironment:
     """N environments, with the interface of `BatchedEnvironment`.
 
-    If they cannot be made, they are tried again. If a step raises or returns numbers that are not
-    finite, all N are made again, and the step returns their first observations. To the learner that
-    looks as if the episodes were truncated.
+    If making them fails, it is retried. If a step raises or returns numbers that are not finite,
+    all N are restarted, and the step returns their first observations. To the learner, this looks
+    like truncated episodes.
 
-    Their worker processes end with the thread that makes them (see `die_with_parent`): create this
-    in a thread that lives for as long as it is used.
+    Worker processes end with the thread that made them (see `die_with_parent`), so create this in a
+    thread that lives as long as the environments are used.
 
     Args:
-      make: makes them, given how often they were made before, so that they get other seeds.
-      level_names: the names of the levels; `level_indices` are indices of this list.
-      timeout_s: how long a step may take, and how long it may take to make them. After that the
-        process ends, because nothing else stops a thread that hangs in foreign code.
+      make: makes the environments. It gets the number of earlier restarts, to vary the seeds.
+      level_names: the names of the levels, which `level_indices` refer to.
+      timeout_s: the time limit for a step, and for making the environments, in seconds. After it
+        the process ends, because nothing else stops a thread that hangs in foreign code.
       should_stop: ends the pause before a restart when it returns True.
       on_hang: ends the process.
       budget: how many restarts are allowed, and how long to pause before each.
-      seed_of: returns the seed that `make` uses; it is named when the environments break.
-      on_trouble: called with one line when they break: the cause, and what happens next.
-      proven_after: until this many steps, pauses stay short: a level that breaks at once needs no
-        patience.
-      first_pause_s: how long they are at most until then.
+      seed_of: takes the number of restarts, returns the seed that `make` uses, for messages.
+      on_trouble: called with one line when the environments break: the cause, and what follows.
+      proven_after: pauses stay short during this many steps, because waiting does not help a level
+        that breaks at once.
+      first_pause_s: the longest pause until then, in seconds.
 
     Raises:
-      ConfigError: of `make`, or a first reset or step returned what does not fit.
-      BrokenTooOftenError: they could not be made, again and again.
+      ConfigError: `make` raised it, or the first reset or step does not fit the level.
+      BrokenTooOftenError: the environments could not be made, despite retries.
     """
 
     def __init__(
@@ -96,24 +96,24 @@ class GuardedEnvironment:
         except BaseException:
             self._watchdog.close()
             raise
-        # Lives until `close`; the thread that steps the environments may end before.
+        # This thread lives until `close`; the one that steps the environments may end earlier.
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
 
     @property
     def level_indices(self) -> np.ndarray:
-        """Which level each environment plays, int32 [N]."""
+        """The level of each environment, int32 [N]."""
         return self._environment.level_indices
 
     def reset(self) -> EnvOutput:
-        """Starts new games everywhere and returns their first step; raises as `step`."""
+        """Starts new games everywhere and returns their first step. Raises what `step` raises."""
         return self._guarded(self._environment.reset)
 
     def step(self, actions: np.ndarray) -> EnvOutput:
-        """Takes actions and returns the step that follows.
+        """Takes actions [N, *ActionSpec.shape] and returns the next step.
 
         Raises:
           BrokenTooOftenError: the environments have broken too often.
-          ConfigError: a result of the first reset or step does not fit the level.
+          ConfigError: the result of the first reset or step does not fit the level.
         """
         self._last_actions = actions
         output = self._guarded(lambda: self._environment.step(actions))
@@ -121,12 +121,12 @@ class GuardedEnvironment:
         return output
 
     def pop_episodes(self) -> list[Episode]:
-        """Returns the whole games that finished since the last call, oldest first."""
+        """Returns the games that ended since the last call, oldest first."""
         kept, self._kept = self._kept, []
         return kept + self._finished()
 
     def close(self) -> None:
-        """Closes the environments and the processes that they run in."""
+        """Closes the environments and their processes."""
         self._close_environment()
         self._watchdog.close()
         self._maker.shutdown()
@@ -137,13 +137,13 @@ class GuardedEnvironment:
             self._environment.close()
 
     def _finished(self) -> list[Episode]:
-        """Returns the whole games that finished, without those with NaN or infinite rewards."""
-        finished = self._environment.pop_episodes()
-        whole = [episode for episode in finished if math.isfinite(episode.episode_return)]
-        if len(whole) < len(finished):
+        """Returns the games that ended, without those with NaN or infinite rewards."""
+        episodes = self._environment.pop_episodes()
+        valid = [episode for episode in episodes if math.isfinite(episode.episode_return)]
+        if len(valid) < len(episodes):
             _log.warning("games that do not count: %d had NaN or infinite rewards",
-                         len(finished) - len(whole))  # fmt: skip
-        return whole
+                         len(episodes) - len(valid))  # fmt: skip
+        return valid
 
     def _first(self) -> BatchedEnvironment:
         while True:
@@ -157,7 +157,7 @@ class GuardedEnvironment:
                 raise
             except LevelError as error:
                 raise _refused(error) from error
-            except Exception as error:  # of the level's own code: it is timed when it is made
+            except Exception as error:  # the level's code runs here, to be timed
                 names = ", ".join(self._level_names)
                 self._pause(f"environments of {names}: {_cause(error)}", error)
 
@@ -172,7 +172,7 @@ class GuardedEnvironment:
                 raise
             except Exception as error:
                 if isinstance(error, LevelError) and self._unproven_steps == self._proven_after:
-                    raise _refused(error) from error  # no step has ever worked, so none will
+                    raise _refused(error) from error  # no step has worked, so none will
                 self._restart(error)
                 act = self._environment.reset
 
@@ -198,7 +198,7 @@ class GuardedEnvironment:
     def _restart(self, error: Exception) -> None:
         if isinstance(error, (BrokenEnvironmentError, LevelError)):
             self._pause(str(error), error)
-        else:  # the actions of all environments are for the log
+        else:  # only the log gets the actions of all environments
             cause = _cause(error)
             self._pause(f"{self._describe()}: {cause}", error, cause)
         self._kept += self._finished()
@@ -207,19 +207,19 @@ class GuardedEnvironment:
         try:
             with self._watchdog.expects(self._being_made):
                 self._environment = self._maker.submit(self._make, self.restarts).result()
-        except Exception as again:  # of the level's own code; the budget ends this
-            self._restart(again)
+        except Exception as next_error:  # from the level's code; the budget ends the recursion
+            self._restart(next_error)
 
     def _pause(self, text: str, error: Exception, short: str = "") -> None:
-        """Waits before the environments are made again.
+        """Waits before a restart of the environments.
 
         Args:
-          text: which ones broke, and how.
+          text: which environments broke, and how.
           error: the cause.
-          short: what is reported in place of the text.
+          short: a shorter text to report; '': `text`.
 
         Raises:
-          BrokenTooOftenError: they have broken too often.
+          BrokenTooOftenError: the environments have broken too often.
         """
         pause_s = self._budget.pause_s(time.monotonic() - self._made_s)
         if pause_s is None:
@@ -258,9 +258,9 @@ def _refused(error: LevelError) -> ConfigError:
 
 
 def _cause(error: Exception) -> str:
-    """Returns what an error of a level's code says, and what helps if it is about threads."""
+    """Returns the text of an error of a level's code, with advice if it is about threads."""
     cause = f"{type(error).__name__}: {error}"
-    # In front: the end of a long line may be cut off.
+    # The advice comes first, because the end of a long line may be cut off.
     if any(words in cause for words in ("main thread", "same thread", "thread that created")):
         return f"try --environment_processes=always: {cause}"
     return cause
@@ -280,7 +280,7 @@ class _Watchdog:
 
     @contextlib.contextmanager
     def expects(self, describe: Callable[[], str]) -> Iterator[None]:
-        """A context that must be left in time; `describe` says what "takes"."""
+        """Returns a context that must end in time; `describe` returns what "takes" long."""
         self._describe = describe
         self._began_s = time.monotonic()
         try:
@@ -291,7 +291,7 @@ class _Watchdog:
     def close(self) -> None:
         """Ends the watch."""
         self._closed.set()
-        # Still running when the process exits, it would keep the environments from being freed.
+        # If it still ran when the process exits, the environments would not be freed.
         self._thread.join()
 
     def _watch(self) -> None:

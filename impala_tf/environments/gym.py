@@ -35,7 +35,7 @@ from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 _log = logging.getLogger("impala_tf.environments")
 
-# A step that takes longer is worth the work of sending it to a process of its own and back.
+# Steps that take longer are worth the overhead of a process per environment.
 _EXPENSIVE_STEP_S = 1e-3
 _PROBE_S = 0.25
 _MOST_CHANNELS = 4  # of one picture
@@ -43,7 +43,7 @@ _PROBE_STEPS = 200
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a registered level, or one of the user's own. Raises ConfigError as `make`."""
+    """Describes a registered level, or a user's own level. Raises ConfigError as `make` does."""
     vector = make(env, num_envs=1, num_threads=1)
     observation = spaces.observation_spec(vector.single_observation_space)
     actions = spaces.action_spec(vector.single_action_space)
@@ -65,10 +65,10 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 
 
 def _time_limit(env: EnvironmentConfig, vector: VectorEnv[Any, Any, Any]) -> int:
-    """Returns how many steps of the level an episode has at most; 0: no limit is known."""
+    """Returns the level's time limit in its own steps; 0: no limit is known."""
     registered = getattr(vector.spec, "max_episode_steps", None)
     limits = [level_kwargs(env.level_kwargs).get("max_episode_steps", registered)]
-    # Wrappers of the user's own may limit it further, and a level without an id has no spec.
+    # A user's wrappers may have a lower limit, and a level without an id has no spec.
     wrapped = vector.envs[0] if isinstance(vector, SyncVectorEnv) else None
     while isinstance(wrapped, gymnasium.Wrapper):
         if isinstance(wrapped, TimeLimit):
@@ -80,20 +80,20 @@ def _time_limit(env: EnvironmentConfig, vector: VectorEnv[Any, Any, Any]) -> int
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
     """Returns N environments: the level's own vector environment, if it has one.
 
-    Else they are stepped one after another in this process, or in a process each, as
-    --environment_processes says. Processes are spawned, because forking a process that runs
-    TensorFlow may hang. They end with the thread that calls this. `num_threads` has no effect here.
+    Otherwise they are stepped in turn in this process, or in one process each, depending on
+    --environment_processes. Processes are spawned, because forking a process that runs TensorFlow
+    may hang. They end with the thread that calls this. `num_threads` has no effect here.
 
     Raises:
-      ConfigError: there is no such level, a package that it needs is not installed, its spaces or
-        its autoreset mode are not supported, or it cannot be made with these arguments.
+      ConfigError: the level does not exist, needs a package that is not installed, has unsupported
+        spaces or an unsupported autoreset mode, or cannot be made with these arguments.
     """
     if not own_levels.is_own(env.level_name) and _has_fitting_vector(env):
         try:
             return _own_vector(env, num_envs)
         except LevelRaisedError:
             raise
-        except ConfigError as error:  # one by one, they may have what an agent can learn
+        except ConfigError as error:  # its single environments may be supported
             if find(env.level_name).entry_point is None:
                 raise
             _log.warning("%s; so its environments are made one by one", error)
@@ -114,7 +114,7 @@ def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, An
 
 
 def _has_channels_first(vector: VectorEnv[Any, Any, Any]) -> bool:
-    """Tells whether images are surely [C, H, W]; `Simplify` rearranges those of one environment."""
+    """Returns whether images are certainly [C, H, W], which only `Simplify` can rearrange."""
     space = vector.single_observation_space
     parts = space.spaces.values() if isinstance(space, Dict) else [space]
     shapes = [part.shape for part in parts if isinstance(part, Box) and len(part.shape) == 3]
@@ -122,7 +122,7 @@ def _has_channels_first(vector: VectorEnv[Any, Any, Any]) -> bool:
 
 
 def _has_fitting_vector(env: EnvironmentConfig) -> bool:
-    """Tells whether a level has a vector environment of its own that needs no change."""
+    """Returns whether a level has its own vector environment, usable without changes."""
     registered = find(env.level_name)
     changed = env.num_action_repeats > 1 or env.level_kwargs or env.level_wrappers
     is_wrapped = changed or registered.additional_wrappers
@@ -133,7 +133,7 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """Returns one environment whose `render()` returns (uint8 [H, W, 3],).
 
     Raises:
-      ConfigError: as `make`, or the level has no render mode rgb_array.
+      ConfigError: as `make` does, or the level has no render mode rgb_array.
     """
     unrendered = _vectorize(env, 1, "sync")
     render_modes = unrendered.metadata.get("render_modes", ())
@@ -146,7 +146,7 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
 
 
 def may_render(env: EnvironmentConfig) -> bool:
-    """Tells whether a level seems to have the render mode rgb_array; nothing is made."""
+    """Returns whether a level seems to have the render mode rgb_array, without making it."""
     if own_levels.is_own(env.level_name):
         module, _, name = env.level_name.rpartition(":")
         return own_levels.may_render(getattr(sys.modules[module], name))
@@ -157,9 +157,9 @@ def may_render(env: EnvironmentConfig) -> bool:
 
 
 def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
-    """Returns Gymnasium's own way to make the level; see `suites.recipe`.
+    """Returns how to make the level with Gymnasium alone; see `suites.recipe`.
 
-    None unless agents see the level's own observations.
+    None unless agents see the level's observations unchanged.
     """
     is_own = own_levels.is_own(env.level_name) or env.level_wrappers
     if env.num_action_repeats > 1 or env.level_name.startswith(OLD_GYM) or is_own:
@@ -180,13 +180,13 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
 
 
 def _is_rearranged(space: Box) -> bool:
-    """Tells whether agents see an image that has other numbers, or another order of them."""
-    found = as_image(space)
-    return found is not None and (found[0].shape, found[0].dtype) != (space.shape, space.dtype)
+    """Returns whether agents see an image with other numbers or another order of axes."""
+    image = as_image(space)
+    return image is not None and (image[0].shape, image[0].dtype) != (space.shape, space.dtype)
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Repeats every action for `repeats` steps, or until the episode ends, and adds the rewards."""
+    """Repeats every action for `repeats` steps, or until the episode ends, and sums rewards."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], repeats: int) -> None:
         super().__init__(env)
@@ -204,7 +204,7 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
-    """Returns the wrappers of each environment; the last one only changes worker processes."""
+    """Returns the wrappers of each environment. The last one only affects worker processes."""
     repeats = env.num_action_repeats
     repeated = [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
     worker_setup = functools.partial(ends_with_parent, parent_pid=os.getpid())
@@ -213,7 +213,7 @@ def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
 
 
 def _needs_processes(env: EnvironmentConfig) -> bool:
-    """Tells whether each environment gets a process of its own."""
+    """Returns whether each environment gets its own process."""
     if env.environment_processes != "auto":
         return env.environment_processes == "always"
     probe = _vectorize(env, 1, "sync")
@@ -225,7 +225,7 @@ def _needs_processes(env: EnvironmentConfig) -> bool:
 
 
 def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
-    """Returns the median duration of a step: the mean would depend on the machine's other work."""
+    """Returns the median duration of a step; the mean would depend on the machine's other load."""
     vector.reset(seed=0)
     vector.action_space.seed(0)
     durations: list[float] = []
@@ -239,7 +239,7 @@ def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
 def _vectorize(
     env: EnvironmentConfig, num_envs: int, mode: str, **settings: Any
 ) -> VectorEnv[Any, Any, Any]:
-    """Returns the level's vector environment; ConfigError if it is missing or not supported."""
+    """Returns the level's vector environment. Raises ConfigError if it is not supported."""
     vector = _unchecked(env, num_envs, mode, **settings)
     try:
         _check(env.level_name, vector)
@@ -272,7 +272,7 @@ def _unchecked(
     try:
         with exits_are_errors():
             return make()
-    except ConfigError:  # of a wrapper; it is a ValueError, too
+    except ConfigError:  # from a wrapper; it is also a ValueError
         raise
     except Exception as error:
         if problem := _problem(env, error, mode):
@@ -281,15 +281,16 @@ def _unchecked(
 
 
 def _problem(env: EnvironmentConfig, error: Exception, mode: str) -> ConfigError | None:
-    """Returns what to raise about a level that cannot be made; None: the error itself."""
+    """Returns the ConfigError to raise for a level that cannot be made; None: raise `error`."""
     flag, is_own = f"--level_name={env.level_name}", own_levels.is_own(env.level_name)
-    if isinstance(error, ValueError) and (is_own or not env.level_kwargs):  # of `spaces`
+    if isinstance(error, ValueError) and (is_own or not env.level_kwargs):  # from `spaces`
         return ConfigError(f"{flag}: {error}")
     if not is_own and isinstance(error, (gymnasium.error.DependencyNotInstalled, ImportError)):
         reason = " ".join(str(error).split())
         missing = f"{flag}: a package that it needs is not installed: {reason}"
         return ConfigError(explained(flag, error) or missing)
-    if not is_own and mode != "async":  # it is the level's own; else the machine's, most likely
+    # With "async", the cause is most likely the machine; otherwise, it is the level.
+    if not is_own and mode != "async":
         return own_levels.raised(env, error)
     return None
 
@@ -311,7 +312,7 @@ def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
 
 def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
     if isinstance(observation, dict):
-        return ", ".join(f"{part}: {_shown(seen)}" for part, seen in observation.items())
+        return ", ".join(f"{name}: {_shown(part)}" for name, part in observation.items())
     return f"{observation.kind} {'x'.join(map(str, observation.shape))}"
 
 

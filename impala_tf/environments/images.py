@@ -1,4 +1,4 @@
-"""How all images become uint8 [H, W, C]: bool and float ones, channels first, and stacks."""
+"""Converts all images to uint8 [H, W, C]: bool and float images, channels first, and stacks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _WHITE = 255
 
 
 def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | None:
-    """Returns the space of uint8 [H, W, C] or [H, W], and the conversion to it.
+    """Returns the space of uint8 images [H, W, C] or [H, W], and the conversion to it.
 
     Args:
-      space: observations of three dimensions, or of four: a stack of frames [K, H, W, C], such as
-        Gymnasium's FrameStackObservation makes, whose channels are then those of all frames. The
-        shorter one of the first and the last dimension of an image is its channels; of an image
-        [N, N, C], it is the last one. Numbers that are not uint8 are scaled from their bounds to
-        0..255.
+      space: observations with two (uint8 only), three or four dimensions. Four are a stack of
+        frames [K, H, W, C], such as Gymnasium's FrameStackObservation makes; the channels of all
+        frames become the image's channels. An image's first or last dimension, whichever is
+        shorter, is the channels; of [N, N, C], it is always the last. Numbers that are not uint8
+        are scaled from their bounds to 0..255.
 
     Returns:
-      None if `space` is no image.
+      (the space, the conversion); None if `space` is not one of images.
 
     Raises:
-      ValueError: numbers that are not uint8 have no finite bounds. The message is a description.
+      ValueError: numbers that are not uint8 have no finite bounds. The message describes this.
     """
     if len(space.shape) == 2 and space.dtype == np.uint8:
         return space, lambda image: image
@@ -41,22 +41,22 @@ def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | Non
 
 
 def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the order of the axes with which an image is [H, W, C], and a stack [H, W, K, C]."""
+    """Returns the order of axes that makes an image [H, W, C], and a stack [H, W, K, C]."""
     stack, image = tuple(range(len(shape) - 3)), tuple(range(len(shape) - 3, len(shape)))
     first, second, last = shape[-3:]
-    # A square with more channels than rows is no channels first: MiniGrid's one-hot is [7, 7, 20].
+    # A square with more channels than rows is not channels first: MiniGrid's one-hot is [7, 7, 20].
     if first < last and first != second:  # channels first
         image = (*image[1:], image[0])
     return (*image[:2], *stack, image[2])
 
 
 def _merged(image: np.ndarray) -> np.ndarray:
-    """Returns [H, W, C] as it is, [H, W, K, C] as [H, W, K * C]."""
+    """Reshapes [H, W, K, C] to [H, W, K * C]; [H, W, C] is unchanged."""
     return image.reshape(*image.shape[:2], -1)
 
 
 def _scale(space: Box) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the map of a space's numbers to uint8."""
+    """Returns a function that maps a space's numbers to uint8."""
     if space.dtype == np.uint8:
         return lambda image: image
     if space.dtype == np.bool_:
@@ -68,6 +68,6 @@ def _scale(space: Box) -> Callable[[np.ndarray], np.ndarray]:
             " `high`, which become black and white"
         )
     if low.min() == low.max() and high.min() == high.max():
-        low, high = low.min(), high.max()  # a number is quicker than a picture
+        low, high = low.min(), high.max()  # scalars are faster than arrays
     unit = _WHITE / np.maximum(high - low, 1e-8)
     return lambda image: np.clip((image - low) * unit + 0.5, 0, _WHITE).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""What --info_metrics takes from the `info` of an episode's last step."""
+"""Reads --info_metrics from the `info` of an episode's last step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 _log = logging.getLogger("impala_tf.environments")
 
 OWN = ", of impala_tf"
-"""What ends the keys of `info` that environments of this project add."""
+"""The suffix of the keys of `info` that this project adds."""
 PARTS = "parts of several levels"
 """Key of `info` in `many_levels`: [(number of environments, their info), ...]."""
 _FINAL = "final_info"  # Gymnasium's, with SAME_STEP autoreset
@@ -28,8 +28,8 @@ class InfoMetrics:
 
     Args:
       names: keys of `info`; 'a/b' is the key b of the dictionary a, if there is no key 'a/b'.
-      level_name: of the level, for the warning.
-      warns: whether a name that is not there is warned about, once, after the first episode.
+      level_name: the level's name, for the warning.
+      warns: whether to warn once, after the first episode, about names that are missing.
     """
 
     def __init__(self, names: Sequence[str], level_name: str = "", *, warns: bool = False) -> None:
@@ -41,48 +41,48 @@ class InfoMetrics:
         """Returns the numbers of an episode that has just ended, in the order of the names.
 
         Args:
-          info: of the step that ended it, as Gymnasium's vector environments return it.
-          number: the environment's.
-          same_step: whether that step shows the next episode's first observation.
+          info: the info of the step that ended it, as Gymnasium's vector environments return it.
+          number: the environment's number.
+          same_step: whether the environment has SAME_STEP autoreset.
 
         Returns:
-          a float for each name; None if it is missing, or no finite number.
+          a float for each name; None if it is missing or not a finite number.
         """
         if not self._names:
             return ()
         last, number = _own(info, number)
         if same_step:
             last = last.get(_FINAL, {})
-        found = tuple(_named(last, name, number) for name in self._names)
+        values = tuple(_named(last, name, number) for name in self._names)
         if self._warns:
             self._warns = False
-            self._warn(found, last, number)
-        return found
+            self._warn(values, last, number)
+        return values
 
-    def _warn(self, found: Sequence[float | None], info: Info, number: int) -> None:
-        missing = [n for n, value in zip(self._names, found, strict=True) if value is None]
+    def _warn(self, values: Sequence[float | None], info: Info, number: int) -> None:
+        missing = [n for n, value in zip(self._names, values, strict=True) if value is None]
         if missing:
-            seen = sorted(_numeric_names(info, number))[:_MOST_NAMES]
+            present = sorted(_numeric_names(info, number))[:_MOST_NAMES]
             _log.warning(
                 "--info_metrics: the info of %s has no number %s at the end of an episode;"
                 " it has: %s",
-                self._level_name, ", ".join(missing), ", ".join(seen) or "none",
+                self._level_name, ", ".join(missing), ", ".join(present) or "none",
             )  # fmt: skip
 
 
 def only_numbers(info: Info) -> dict[str, Any]:
-    """Returns the numbers of one environment's `info`, as floats, and those of its dictionaries."""
-    found: dict[str, Any] = {}
+    """Returns the numbers in one environment's `info` and its dictionaries, as floats."""
+    result: dict[str, Any] = {}
     for name, value in info.items():
         if not isinstance(name, str):
             continue
         if isinstance(value, Mapping):
             if inner := only_numbers(value):
-                found[name] = inner
+                result[name] = inner
         elif isinstance(value, (numbers.Real, np.bool_)) or _is_single_number(value):
-            with contextlib.suppress(OverflowError):  # of a very large int
-                found[name] = float(value)
-    return found
+            with contextlib.suppress(OverflowError):  # a very large int
+                result[name] = float(value)
+    return result
 
 
 def _is_single_number(value: Any) -> bool:
@@ -90,7 +90,7 @@ def _is_single_number(value: Any) -> bool:
 
 
 def _own(info: Info, number: int) -> tuple[Info, int]:
-    """Returns the info of an environment's own level, and its number there."""
+    """Returns the info of the part that an environment belongs to, and its number there."""
     for count, part in info.get(PARTS, ()):
         if number < count:
             return part, number
@@ -115,13 +115,13 @@ def _number(info: Info, path: Sequence[str], number: int) -> float | None:
 
 
 def _finite(value: Any, number: int) -> float | None:
-    """Returns the number of one environment in an array [N]; None if it is none."""
+    """Returns one environment's number in an array [N]; None if it is not a finite number."""
     if np.ndim(value) != 1 or len(value) <= number:
         return None
-    one = value[number]
-    if not isinstance(one, (numbers.Real, np.bool_)):
+    element = value[number]
+    if not isinstance(element, (numbers.Real, np.bool_)):
         return None
-    return float(one) if math.isfinite(one) else None
+    return float(element) if math.isfinite(element) else None
 
 
 def _numeric_names(info: Info, number: int, before: tuple[str, ...] = ()) -> Iterator[str]:

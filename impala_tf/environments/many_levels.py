@@ -16,18 +16,18 @@ from impala_tf.environments.batched import LIFE_LOST, close, same_step
 from impala_tf.environments.infos import PARTS
 from impala_tf.types import ActionSpec
 
-# Between the seeds of two levels, so that their environments have different ones.
+# The distance between the seeds of two parts, so that no two environments share a seed.
 _SEEDS_APART = 10_007
 
 
 class ManyLevels(VectorEnv[Any, Any, Any]):
     """Steps the environments of all its parts, one part after another.
 
-    Actions are the agent's, of the union of the levels' actions. In a level with only n of them,
-    action a means a modulo n. Numbers are scaled to each level's own bounds.
+    The agent acts in the union of the levels' actions. In a level with only n actions, action a
+    means a modulo n. Continuous actions are scaled to each level's bounds.
 
     Args:
-      parts: at least one; agents see the same kind and shape of observations of all.
+      parts: at least one; agents see observations of the same kind and shape in all of them.
       levels: the index of each part's level.
       actions: the union of the levels' actions.
     """
@@ -51,7 +51,7 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         self.single_action_space = spaces.agent_space(actions)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._to_level = [_to_level(part) for part in self._parts]
-        # Levels may show the same to agents, and differ in the shapes of their arrays.
+        # Observations that look the same to agents may differ in the shapes of their arrays.
         self._to_agent = [
             spaces.observation_converter(part.single_observation_space) for part in self._parts
         ]
@@ -69,8 +69,8 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
     def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steps all environments."""
         steps = [
-            part.step(to_level(actions[mine]))
-            for part, to_level, mine in zip(self._parts, self._to_level, self._slices, strict=True)
+            part.step(to_level(actions[rows]))
+            for part, to_level, rows in zip(self._parts, self._to_level, self._slices, strict=True)
         ]
         observations, rewards, terminated, truncated, infos = zip(*steps, strict=True)
         lost = [
@@ -87,24 +87,24 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         )
 
     def _joined(self, observations: Sequence[Any]) -> Any:
-        shown = [see(part) for see, part in zip(self._to_agent, observations, strict=True)]
-        if isinstance(shown[0], dict):
-            return {name: np.concatenate([part[name] for part in shown]) for name in shown[0]}
-        return np.concatenate(shown)
+        parts = [convert(part) for convert, part in zip(self._to_agent, observations, strict=True)]
+        if isinstance(parts[0], dict):
+            return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return np.concatenate(parts)
 
     def render(self) -> Any:
-        """Returns what the first part shows."""
+        """Renders the first part."""
         return self._parts[0].render()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes all environments."""
-        with contextlib.ExitStack() as parts:  # all of them, also if one raises
+        with contextlib.ExitStack() as stack:  # if one raises, the others are still closed
             for part in self._parts:
-                parts.callback(close, part)
+                stack.callback(close, part)
 
 
 def _to_level(part: VectorEnv[Any, Any, Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the conversion of the agent's actions into those of a part's level."""
+    """Returns the conversion of the agent's actions to those of a part's level."""
     space = part.single_action_space
     convert = spaces.action_converter(space)
     if isinstance(space, Discrete):

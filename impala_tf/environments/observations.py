@@ -1,22 +1,22 @@
-"""The layouts of an observation. Besides this module, only `agents.inputs` knows them.
+"""The layouts of observations. Only this module and `agents.inputs` know them.
 
-An observation, or each part of one that has several, has one layout on each stretch of its way,
-[*shape] being `ObservationSpec.shape`:
+An observation, or each of its parts, has a different layout at each stage. [*shape] is
+`ObservationSpec.shape`:
 
     from the environment   uint8 [N, K, H, W] if K frames are stacked, else [N, *shape]
     into the network       [N, *shape], or [T + 1, B, *shape]: channels last
     in an unroll           uint8 [N, T + K, H, W] if frames are stacked, else [N, T + 1, *shape]
 
-Stacked frames are packed, so that each frame is sent once: an unroll holds T + 1 observations of K
-frames each, and each observation shares all frames but one with the observation before it. The
-packed frames are the first stack (oldest frame first), then the newest frame of every later step::
+Stacked frames are packed, so that each frame is sent once. An unroll holds T + 1 observations of K
+frames each, and each shares all frames but one with the previous observation. The packed frames are
+the first stack (oldest frame first), then the newest frame of every later step::
 
     frames[:, :K] = observation of step 0
     frames[:, K - 1 + t] = newest frame of the observation of step t
 
-So channel k of step t is packed frame t + k, unless a game began in between: after a reset the
-environment shows zeros and the first frame, so frames from before an ``autoreset`` step are zeros.
-(A reset shortly before step 0 already shows as zeros in the first stack, which is sent as it is.)
+So channel k of step t is packed frame t + k, unless a game began in between: after a reset, the
+stack is the first frame after zeros, so frames from before an ``autoreset`` step are zeros. (The
+first stack is sent unchanged, so it already has the zeros of a reset shortly before step 0.)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ObservationLayout(abc.ABC):
         self._actions = spec.actions
 
     def step_specs(self, num_envs: int) -> EnvOutput:
-        """Returns the ArraySpecs [N, ...] of a step as the environment returns it."""
+        """Returns the ArraySpecs [N, ...] of a step as environments return it."""
         return self._step_specs((num_envs,), self._environment_specs(num_envs))
 
     def network_specs(self, *leading: int) -> EnvOutput:
@@ -57,16 +57,16 @@ class ObservationLayout(abc.ABC):
         return self._step_specs((unroll_length + 1,), self._unroll_specs(unroll_length))
 
     def to_network(self, env_output: EnvOutput) -> EnvOutput:
-        """Returns a step [N, ...] from the environment as the network sees it."""
+        """Converts a step [N, ...] of the environments to what the network sees."""
         return env_output
 
     def record(self, t: int, env_output: EnvOutput, unroll: EnvOutput) -> None:
-        """Writes a step from the environment into an unroll.
+        """Writes a step of the environments into an unroll.
 
         Args:
-          t: which step, from 0 to T; steps are recorded in this order.
+          t: the step's index, from 0 to T; record steps in this order.
           env_output: NumPy arrays [N, ...].
-          unroll: NumPy arrays [N, ...] as `unroll_specs` describes them, written to.
+          unroll: the NumPy arrays [N, ...] to write to, as `unroll_specs` describes them.
         """
         for name, array in unroll._asdict().items():
             if name != "observation":
@@ -74,12 +74,12 @@ class ObservationLayout(abc.ABC):
         self._record(t, env_output.observation, unroll.observation)
 
     def take(self, unrolls: EnvOutput, rows: np.ndarray, steps: np.ndarray) -> EnvOutput:
-        """Returns single steps of unrolls as the environment returned them.
+        """Returns single steps of unrolls as the environments returned them.
 
         Args:
           unrolls: NumPy arrays [M, ...] as `unroll_specs` describes them.
-          rows: int [B], which unroll each step belongs to.
-          steps: int [B], which step of it, from 0 to T.
+          rows: int [B], the index of each step's unroll.
+          steps: int [B], the index of each step in its unroll, from 0 to T.
 
         Returns:
           NumPy arrays [B, ...], as `step_specs` describes them.
@@ -94,7 +94,7 @@ class ObservationLayout(abc.ABC):
     def _whole_specs(self, *leading: int) -> Nest:
         """Returns the ArraySpecs [*leading, *shape] of observations."""
         return tree.map_structure(
-            lambda seen: ArraySpec((*leading, *seen.shape), seen.dtype), self._observation
+            lambda part: ArraySpec((*leading, *part.shape), part.dtype), self._observation
         )
 
     def _step_specs(self, leading: tuple[int, ...], observation: Nest) -> EnvOutput:
@@ -125,7 +125,7 @@ class ObservationLayout(abc.ABC):
 
 
 class WholeObservations(ObservationLayout):
-    """Observations, of one part or several, that are sent as they are."""
+    """Observations that are sent unchanged, with one part or several."""
 
     def _environment_specs(self, num_envs: int) -> Nest:
         return self._whole_specs(num_envs)
@@ -145,7 +145,7 @@ class WholeObservations(ObservationLayout):
 
 
 class StackedFrames(ObservationLayout):
-    """Stacks of the K newest grey frames, each frame sent once."""
+    """Stacks of the K newest grey frames, of which each frame is sent once."""
 
     stacks_frames = True
 
@@ -155,7 +155,7 @@ class StackedFrames(ObservationLayout):
         self._height, self._width, self._num_frames = spec.observation.shape
 
     def to_network(self, env_output: EnvOutput) -> EnvOutput:
-        """Returns a step [N, ...] with the frames of each stack as channels."""
+        """Converts a step [N, ...], so that the frames of each stack are channels."""
         return env_output._replace(observation=channels_last(env_output.observation))
 
     def _environment_specs(self, num_envs: int) -> ArraySpec:
@@ -177,13 +177,13 @@ class StackedFrames(ObservationLayout):
     ) -> np.ndarray:
         rows, steps = rows[:, None], steps[:, None]
         stacks: np.ndarray = packed[rows, steps + np.arange(self._num_frames)]
-        # The newest frame of step s is part of step t's stack if there is no reset in (s, t].
-        newest_of = steps + np.arange(1 - self._num_frames, 1)
+        # The newest frame of step s is in step t's stack if no reset lies in (s, t].
+        source_steps = steps + np.arange(1 - self._num_frames, 1)
         resets = np.cumsum(autoreset[rows[:, 0]], axis=1)
-        before = np.where(
-            newest_of < 0, 0, np.take_along_axis(resets, np.maximum(newest_of, 0), axis=1)
+        resets_at_source = np.where(
+            source_steps < 0, 0, np.take_along_axis(resets, np.maximum(source_steps, 0), axis=1)
         )
-        stacks[before != np.take_along_axis(resets, steps, axis=1)] = 0
+        stacks[resets_at_source != np.take_along_axis(resets, steps, axis=1)] = 0
         return stacks
 
 
@@ -193,10 +193,10 @@ def layout_of(spec: EnvironmentSpec) -> ObservationLayout:
 
 
 def channels_last(stacks: np.ndarray) -> np.ndarray:
-    """Returns stacks of frames uint8 [N, K, H, W] as uint8 [N, H, W, K]."""
+    """Transposes stacks of frames, uint8 [N, K, H, W], to uint8 [N, H, W, K]."""
     if stacks.shape[1] != _BYTES_PER_WORD or sys.byteorder != "little":
         return np.ascontiguousarray(np.moveaxis(stacks, 1, -1))
-    # Whole words take a third of the time of single bytes: byte k of a word is channel k.
+    # Byte k of a word is channel k. Words take a third of the time of single bytes.
     words = stacks[:, -1].astype(np.uint32)
     for k in reversed(range(_BYTES_PER_WORD - 1)):
         words <<= 8
@@ -205,8 +205,8 @@ def channels_last(stacks: np.ndarray) -> np.ndarray:
 
 
 def parts_of(observation: Nest) -> dict[str, Any]:
-    """Returns {part: value} of an observation, or of whatever is there for each part of one.
+    """Returns {part: value} of an observation, or of other values that exist for each part.
 
-    The only part of an observation without named parts is called "observation".
+    If an observation has no named parts, its only part is called "observation".
     """
     return observation if isinstance(observation, dict) else {WHOLE: observation}

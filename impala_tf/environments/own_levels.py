@@ -1,4 +1,4 @@
-"""Levels and wrappers of the user's own: functions and classes, named as module:name."""
+"""A user's own levels and wrappers: functions and classes, named as module:name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_GYMNASIUM = ("max_episode_steps", "disable_env_checker")
 
 
 def is_own(level_name: str) -> bool:
-    """Tells whether a level is a function or a class, and no id that is registered.
+    """Returns whether a level is a function or a class, not a registered id.
 
     Raises:
       ConfigError: its module cannot be imported.
@@ -38,8 +38,8 @@ def is_own(level_name: str) -> bool:
     module, _, name = level_name.rpartition(":")
     if not module or level_name.startswith(OLD_GYM):
         return False
-    found = import_module(f"--level_name={level_name}", module)
-    return name not in gymnasium.registry and callable(getattr(found, name, None))
+    imported = import_module(f"--level_name={level_name}", module)
+    return name not in gymnasium.registry and callable(getattr(imported, name, None))
 
 
 def make_vector(
@@ -52,14 +52,14 @@ def make_vector(
     """Returns N environments that the level's function or class makes.
 
     Args:
-      env: the level's flags; the level `is_own`.
+      env: the level's flags, for which `is_own` is True.
       num_envs: N.
-      mode: "sync": one after another in this process; "async": each in a process.
-      wrappers: those of each environment.
+      mode: "sync": stepped in turn in this process; "async": each in its own process.
+      wrappers: the wrappers of each environment.
       render_mode: as in Gymnasium.
 
     Raises:
-      ConfigError: the callable raises, or returns no environment.
+      ConfigError: the callable raises, or does not return an environment.
     """
     make_one = functools.partial(_make_one, env, list(wrappers), render_mode)
     if mode == "async":
@@ -70,7 +70,7 @@ def make_vector(
 
 
 def wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
-    """Returns --level_wrappers, each of which may raise ConfigError when it is applied."""
+    """Returns --level_wrappers. Applying one may raise ConfigError."""
     return [functools.partial(_wrapped, name) for name in plug_ins.split(env.level_wrappers)]
 
 
@@ -80,7 +80,7 @@ def modules_of_wrappers(env: EnvironmentConfig) -> set[str]:
 
 
 def described(env: EnvironmentConfig) -> str:
-    """Returns a level's name with its arguments and wrappers, as the protocol has it."""
+    """Returns a level's name with its arguments and wrappers, for the protocol."""
     kwargs = f" {env.level_kwargs}" if env.level_kwargs else ""
     names = " and ".join(plug_ins.split(env.level_wrappers))
     return f"{env.level_name}{kwargs}" + (f" wrapped by {names}" if names else "")
@@ -93,11 +93,11 @@ def checked_kwargs(
 
     Args:
       env: the level's flags.
-      make: what makes the level.
-      others: names that something else takes.
+      make: the callable that makes the level.
+      others: further allowed names.
 
     Raises:
-      ConfigError: `make` does not take one of them.
+      ConfigError: `make` does not take one of the arguments.
     """
     kwargs = level_kwargs(env.level_kwargs)
     if "render_mode" in kwargs:
@@ -107,8 +107,8 @@ def checked_kwargs(
         if takes is None or name in takes or name in others:
             continue
         near = difflib.get_close_matches(name, takes, 1)
-        named = ", ".join(each for each in takes if each != "render_mode") or "no arguments"
-        hint = f"did you mean '{near[0]}'?" if near else f"it takes {named}"
+        others_text = ", ".join(key for key in takes if key != "render_mode") or "no arguments"
+        hint = f"did you mean '{near[0]}'?" if near else f"it takes {others_text}"
         raise ConfigError(f"--level_kwargs: {env.level_name} takes no '{name}'; {hint}")
     return kwargs
 
@@ -124,28 +124,28 @@ def registered_kwargs(env: EnvironmentConfig, registered: EnvSpec) -> dict[str, 
 
 
 def may_render(make: Callable[..., Any]) -> bool:
-    """Tells whether what makes a level seems to draw it, too; nothing is made.
+    """Returns whether a level seems to be able to render, without making it.
 
-    A class says which render modes it has. A function must at least take render_mode.
+    A class names its render modes. A function must at least take render_mode.
     """
     takes, metadata = _keywords(make), getattr(make, "metadata", None)
     if takes is not None and "render_mode" not in takes:
         return False
-    # Of other callables, and of wrappers, only what they make knows it.
+    # For other callables, and for wrappers, only the environment knows its render modes.
     if not inspect.isclass(make) or not isinstance(metadata, Mapping):
         return True
     return "rgb_array" in metadata.get("render_modes", ())
 
 
 def import_module(flag: str, module: str) -> ModuleType:
-    """Imports a module of the user's, which may lie in the current folder.
+    """Imports a user's module, which may be in the current folder.
 
     Args:
-      flag: what names it, as --flag=value, for messages.
-      module: its name.
+      flag: the flag that names the module, as --flag=value, for messages.
+      module: the module's name.
 
     Raises:
-      ConfigError: it does not exist, or raises.
+      ConfigError: the module does not exist, or raises.
     """
     plug_ins.look_in_current_folder()
     try:
@@ -157,25 +157,25 @@ def import_module(flag: str, module: str) -> ModuleType:
 
 
 def near_names(module: str, name: str) -> list[str]:
-    """Returns 'module:name' of the functions and classes of an imported module that are similar."""
-    found = vars(sys.modules[module])
-    names = {other.lower(): other for other, value in found.items() if callable(value)}
+    """Returns 'module:name' of an imported module's callables with names similar to `name`."""
+    members = vars(sys.modules[module])
+    names = {other.lower(): other for other, value in members.items() if callable(value)}
     return [f"{module}:{names[near]}" for near in difflib.get_close_matches(name.lower(), names, 3)]
 
 
 def raised(env: EnvironmentConfig, error: BaseException) -> ConfigError:
-    """Returns what to raise about a level whose own code raised while it was made."""
-    given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
-    # Wrong arguments are wrong at any time.
-    of_flag = bool(given) and isinstance(error, (KeyError, TypeError, ValueError))
-    kind = ConfigError if of_flag else LevelRaisedError
-    return kind(f"--level_name={env.level_name}{given}: raised {plug_ins.raised(error)}")
+    """Returns the error to raise if a level's code raised while the level was made."""
+    arguments = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
+    # If the arguments may be wrong, retrying would not help.
+    is_permanent = bool(arguments) and isinstance(error, (KeyError, TypeError, ValueError))
+    kind = ConfigError if is_permanent else LevelRaisedError
+    return kind(f"--level_name={env.level_name}{arguments}: raised {plug_ins.raised(error)}")
 
 
 def _make_one(
     env: EnvironmentConfig, wrappers: list[Callable[[Any], Any]], render_mode: str | None
 ) -> Environment:
-    """Returns one environment. Looks its callable up here: this may be a process of its own."""
+    """Returns one environment. It looks up the callable, because this may be another process."""
     flag = f"--level_name={env.level_name}"
     module, _, name = env.level_name.rpartition(":")
     make = getattr(import_module(flag, module), name)
@@ -225,12 +225,12 @@ def _environment(flag: str, made: Any) -> Environment:
 
 
 def _keywords(make: Callable[..., Any]) -> list[str] | None:
-    """Returns which keywords a callable takes; None: any, or it cannot be found out."""
+    """Returns the keywords that a callable takes; None: any keywords, or unknown."""
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    of_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [each.name for each in parameters if each.kind in of_keyword]
+    keyword_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter.name for parameter in parameters if parameter.kind in keyword_kinds]

@@ -1,8 +1,8 @@
 """Procgen: 16 games whose levels are generated from seeds (Cobbe et al., 2020, arXiv 1912.01588).
 
-EnvPool plays them natively. Its games keep to NEXT_STEP autoreset: the final observation of a level
-is shown, and its time limit is told apart from its end. (OpenAI's own vector environment shows the
-next level's first observation instead, and calls both the end.)
+EnvPool runs them natively, with NEXT_STEP autoreset: it returns the final observation of a level,
+and distinguishes its time limit from its end. (OpenAI's own vector environment returns the next
+level's first observation instead, and does not distinguish them.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     """Describes a Procgen level.
 
     Raises:
-      ConfigError: there is no such game, actions are to be repeated, or the engine is missing.
+      ConfigError: there is no such game, --num_action_repeats is given, or the engine is missing.
     """
     game = _game(env)
     _check_engine(env.level_name)
@@ -65,7 +65,7 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any]:
 
 
 def level_range(env: EnvironmentConfig) -> str:
-    """Returns which levels are played: '0-199', or 'from 200' for all further ones."""
+    """Returns the range of levels that are played: '0-199', or 'from 200' without an end."""
     if env.num_levels == 0:
         return f"from {env.start_level}"
     return f"{env.start_level}-{env.start_level + env.num_levels - 1}"
@@ -80,14 +80,14 @@ def unseen(env: EnvironmentConfig) -> EnvironmentConfig | None:
 
 
 class Games(VectorEnv[Any, Any, Any]):
-    """N games of EnvPool; each step returns new arrays, observations uint8 [N, 64, 64, 3].
+    """N games of EnvPool. Each step returns new arrays, with observations uint8 [N, 64, 64, 3].
 
-    Each game draws its levels in an order of its own. `info["level_seed"]`, int32 [N], names the
-    levels that are being played. Raises ConfigError as `spec`.
+    Each game draws its own sequence of levels. `info["level_seed"]`, int32 [N], names the current
+    ones. Raises ConfigError as `spec` does.
     """
 
     def __init__(self, env: EnvironmentConfig, num_envs: int, num_threads: int) -> None:
-        """Makes no game yet: the first `reset` knows their seed. `num_threads=0`: one per core."""
+        """Does not make the games: the first `reset` has their seed. `num_threads=0`: all cores."""
         self._task = _task(env)
         _check_engine(env.level_name)
         self._settings = {"num_threads": num_threads, **_settings(env)}
@@ -106,7 +106,7 @@ class Games(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts a level in every game. `seed` starts new random sequences of levels."""
+        """Starts a level in every game. With a `seed`, new random sequences of levels start."""
         import envpool
 
         if self._games is None or seed is not None:
@@ -117,7 +117,7 @@ class Games(VectorEnv[Any, Any, Any]):
         return self._observation, {"level_seed": info["level_seed"]}
 
     def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steps all games; ignores the action of a game that has just ended, and restarts it."""
+        """Steps all games. A game that has just ended ignores its action and restarts."""
         self._observation, reward, terminated, truncated, info = self._games.step(
             actions.astype(np.int32, copy=False)
         )
@@ -143,7 +143,7 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
     return {
         "channel_first": False,
         "start_level": env.start_level,
-        # With 0, EnvPool would forget --start_level.
+        # With 0, EnvPool would ignore --start_level.
         "num_levels": env.num_levels or _SEEDS - env.start_level,
     }
 
@@ -153,7 +153,7 @@ def _name(env: EnvironmentConfig) -> str:
 
 
 def _game(env: EnvironmentConfig) -> str:
-    """Returns the game's name; ConfigError if there is none, or a flag does not suit it."""
+    """Returns the game's name; ConfigError if there is no such game, or a flag does not suit it."""
     game = _name(env)
     if game not in _STEPS:
         near = difflib.get_close_matches(game.lower(), _STEPS, n=3)
@@ -168,9 +168,9 @@ def _game(env: EnvironmentConfig) -> str:
 
 
 def _check_engine(level_name: str) -> None:
-    """Raises ConfigError if EnvPool is missing, or a shared library that its Procgen needs.
+    """Raises ConfigError if EnvPool, or a shared library that its Procgen needs, is missing.
 
-    Importing EnvPool takes seconds and 100 MB, which a process that only looks a level up can save.
+    It does not import EnvPool, which takes seconds and 100 MB: some processes only describe levels.
     """
     if importlib.util.find_spec("envpool") is None:
         raise ConfigError(missing_package(f"--level_name={level_name}", "envpool"))

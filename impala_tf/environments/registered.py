@@ -1,4 +1,4 @@
-"""Levels in Gymnasium's registry: finds one by its name, and lists those that are installed."""
+"""Levels in Gymnasium's registry: finds one by name, and lists the installed ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from impala_tf.environments import own_levels
 from impala_tf.environments.own_levels import OLD_GYM
 from impala_tf.environments.suite import missing_package, near_matches
 
-# Gymnasium's ids for levels of the library before it; gym:LEVEL is how to name those.
+# Gymnasium's ids for levels of gym, its predecessor. Here these are named gym:LEVEL.
 _ADAPTERS = ("GymV21Environment-v0", "GymV26Environment-v0")
-# Levels that are registered once a package is imported, or its function called.
+# Prefixes of levels, with the package to import to register them, and the function to call.
 _PACKAGES = {
     "MiniGrid-": ("minigrid", ""),
     "BabyAI-": ("minigrid", ""),
@@ -25,7 +25,7 @@ _PACKAGES = {
 
 
 def module_of(level_name: str) -> str:
-    """Returns the Python module that a level names, '' if it names none."""
+    """Returns the Python module that a level name contains; '' if none."""
     return level_name.removeprefix(OLD_GYM).rpartition(":")[0]
 
 
@@ -58,10 +58,10 @@ def find(level_name: str) -> EnvSpec:
 
 
 def _register(name: str) -> None:
-    """Imports the package that registers a level, if it is a known one."""
-    for start, (package, function) in _PACKAGES.items():
-        known = any(each.startswith(start) for each in gymnasium.registry)
-        if name.startswith(start) and not known:
+    """Imports the package that registers a level, if the package is in _PACKAGES."""
+    for prefix, (package, function) in _PACKAGES.items():
+        is_registered = any(level_id.startswith(prefix) for level_id in gymnasium.registry)
+        if name.startswith(prefix) and not is_registered:
             module = own_levels.import_module(f"--level_name={name}", package)
             if function:
                 getattr(module, function)()
@@ -71,12 +71,12 @@ def _of_old_gym(level_name: str) -> EnvSpec:
     flag = f"--level_name={level_name}"
     try:
         import gym
-        import shimmy  # noqa: F401  # of `old_gym_level`
+        import shimmy  # noqa: F401  # used by `old_gym_level`
     except ImportError as error:
         raise ConfigError(missing_package(flag, "gym")) from error
     if module := module_of(level_name):
         own_levels.import_module(flag, module)
-    # Its checker needs NumPy 1. The name keeps its module, for processes that have not imported it.
+    # gym's checker needs NumPy 1. The name keeps its module, which other processes must import.
     old = level_name.removeprefix(OLD_GYM)
     kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
     try:
@@ -95,24 +95,24 @@ def _of_old_gym(level_name: str) -> EnvSpec:
 def old_gym_level(
     env_id: str, make_kwargs: dict[str, Any], render_mode: str | None = None
 ) -> gymnasium.Env[Any, Any]:
-    """Returns a level of gym 0.26 as one of Gymnasium; shimmy itself passes no render mode on."""
+    """Wraps a level of gym 0.26 for Gymnasium. Shimmy itself does not pass on the render mode."""
     import shimmy
 
     mode = {} if render_mode is None else {"render_mode": render_mode}
-    made: gymnasium.Env[Any, Any] = shimmy.GymV26CompatibilityV0(env_id, {**make_kwargs, **mode})
-    return made
+    env: gymnasium.Env[Any, Any] = shimmy.GymV26CompatibilityV0(env_id, {**make_kwargs, **mode})
+    return env
 
 
 def installed() -> list[str]:
-    """Returns the registered ids, but not those of Atari games, and no adapter of old levels."""
-    for start, (package, _) in _PACKAGES.items():
+    """Returns the registered ids, except those of Atari games and of adapters for old levels."""
+    for prefix, (package, _) in _PACKAGES.items():
         if importlib.util.find_spec(package.partition(".")[0]) is not None:
             with contextlib.suppress(ConfigError):  # it cannot be imported, so it has no levels
-                _register(start)
+                _register(prefix)
     atari = "ale_py.env:AtariEnv"
-    every = gymnasium.registry.values()
+    specs = gymnasium.registry.values()
     return sorted(
         registered.id
-        for registered in every
+        for registered in specs
         if registered.entry_point != atari and registered.id not in _ADAPTERS
     )

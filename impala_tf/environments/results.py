@@ -1,4 +1,4 @@
-"""What a level's reset and step must return: a first level of one's own often returns less."""
+"""Checks what a level's reset and step return, which is often wrong in a user's first level."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _NAMES = {
 }
 _GYMNASIUM = Path(gymnasium.__file__).parent
 _WRAPPERS = (str(_GYMNASIUM), str(Path(__file__).parent))
-"""Folders of code that unpacks what a level has returned, before `check` sees it."""
+"""Folders of code that unpacks a level's results before `check` sees them."""
 _CHECKERS = (str(_GYMNASIUM / "wrappers"), str(_GYMNASIUM / "utils"))
-"""Folders of code that asserts what a level has returned."""
+"""Folders of code that asserts properties of a level's results."""
 
 
 class LevelError(Exception):
-    """A level returned something else than it must. The text is a line that names the level."""
+    """A level returned a wrong result. The message is a line that names the level."""
 
 
 @contextlib.contextmanager
 def explained(level_name: str, method: str) -> Iterator[None]:
-    """A block that calls a level's "reset" or "step"; its LevelErrors name the level.
+    """Wraps a call of a level's "reset" or "step", so that LevelErrors name the level.
 
     Raises:
-      LevelError: also if a wrapper cannot unpack what the level has returned.
+      LevelError: raised inside, or a wrapper could not use what the level returned.
     """
     try:
         yield
@@ -49,12 +49,12 @@ def explained(level_name: str, method: str) -> Iterator[None]:
 
 
 def check(method: str, result: Any, space: Space[Any]) -> None:
-    """Raises LevelError if this is not what a method returns.
+    """Raises LevelError if a method has returned a wrong result.
 
     Args:
       method: "reset" or "step".
-      result: what it returned.
-      space: the level's observations.
+      result: what the method returned.
+      space: the level's observation space.
     """
     must_return = _must_return(method)
     if not isinstance(result, (tuple, list)):
@@ -73,7 +73,7 @@ def check(method: str, result: Any, space: Space[Any]) -> None:
 
 def _is_number(value: Any) -> bool:
     try:
-        float(np.asarray(value).item())  # as `Simplify` does, and vector environments
+        float(np.asarray(value).item())  # as `Simplify` and vector environments do
     except (TypeError, ValueError):
         return False
     return True
@@ -89,17 +89,17 @@ def _kind(value: Any) -> str:
 
 
 def _misfit(observation: Any, space: Space[Any], what: str) -> str | None:
-    """Returns how an observation differs from its space in form; None if it does not."""
+    """Returns how an observation's structure differs from its space; None if it does not."""
     if isinstance(space, Dict):
         if not _has_names(observation):
             return f"{_kind(observation)} as {what}, but its observation_space is a dictionary"
         for name, part in space.spaces.items():
             try:
-                mine = observation[name]
+                value = observation[name]
             except (LookupError, ValueError):
                 return f"{what} without '{name}', which its observation_space has"
-            if found := _misfit(mine, part, f"'{name}' of {what}"):
-                return found
+            if problem := _misfit(value, part, f"'{name}' of {what}"):
+                return problem
         return None
     if observation is None:
         return f"None as {what}"
@@ -107,8 +107,8 @@ def _misfit(observation: Any, space: Space[Any], what: str) -> str | None:
         if not hasattr(observation, "__len__") or len(observation) != len(space.spaces):
             return f"{what} that is not a tuple of {len(space.spaces)}, as its observation_space is"
         for index, part in enumerate(space.spaces):
-            if found := _misfit(observation[index], part, f"part {index} of {what}"):
-                return found
+            if problem := _misfit(observation[index], part, f"part {index} of {what}"):
+                return problem
         return None
     return _misshaped(observation, space, what) if isinstance(space, Box) else None
 
@@ -124,6 +124,6 @@ def _misshaped(observation: Any, space: Box, what: str) -> str | None:
 
 
 def _has_names(observation: Any) -> bool:
-    """Tells whether an observation may have named parts, as dictionaries and NumPy's records do."""
+    """Returns whether an observation may have named parts, like dictionaries and NumPy records."""
     is_other = isinstance(observation, (np.ndarray, np.number, list, tuple, str))
     return hasattr(observation, "__getitem__") and not is_other

@@ -1,10 +1,10 @@
-"""Games of consoles, emulated by stable-retro and preprocessed as Atari games are.
+"""Console games, emulated by stable-retro and preprocessed like Atari games.
 
 An action is a combination of buttons that stable-retro lists for the game, or else for its console:
-one of the 9 directions, with one of the combinations of the other buttons. A Genesis game has 9 x
-14 = 126 actions, a NES game 9 x 4 = 36.
+one of 9 directions and one combination of the other buttons. A Genesis game has 9 x 14 = 126
+actions, a NES game 9 x 4 = 36.
 
-A process can hold one emulator, so each game runs in a process of its own.
+A process can run only one emulator, so each game has its own process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EMULATOR_FPS = 60
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a game. Starts an emulator for a moment.
+    """Describes a game. Briefly starts an emulator.
 
     Raises:
       ConfigError: there is no such game, its ROM is missing, or stable-retro is not installed.
@@ -46,10 +46,11 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N games, each in a process of its own: uint8 [N, K, H, W] observations.
+    """Returns N games, each in its own process, with observations uint8 [N, K, H, W].
 
-    After a reset, the stack is zeros and the first frame. Rewards are unclipped. The processes end
-    with the thread that calls this. `num_threads` has no effect here. Raises ConfigError as `spec`.
+    After a reset, the stack is the first frame after zeros. Rewards are unclipped. The processes
+    end with the thread that calls this. `num_threads` has no effect here. Raises ConfigError as
+    `spec` does.
     """
     _game(env.level_name)
     make_game = functools.partial(_make_game, env, parent_pid=os.getpid())
@@ -57,11 +58,11 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
 
 
 class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
-    """The protocol of Atari for an emulator that returns a frame uint8 [H, W, 3] at each step.
+    """Atari's preprocessing for an emulator that returns a frame uint8 [H, W, 3] at each step.
 
-    Repeats actions, shows the maximum of the last two frames, in grey and resized, and stacks K of
-    these: uint8 [K, H, W]. As in ALE, an action is sticky from one emulator frame to the next, and
-    a game starts with 0 to `noop_max` frames without buttons.
+    It repeats actions, takes the maximum of the last two frames, converts it to grey, resizes it,
+    and stacks K results: uint8 [K, H, W]. As in ALE, actions are sticky from one emulator frame to
+    the next, and a game starts with 0 to `noop_max` frames without buttons.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": _EMULATOR_FPS}
@@ -77,7 +78,7 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts the game again."""
+        """Restarts the game."""
         frame, info = self.env.reset(seed=seed, options=options)
         self._frames = self._last_action = 0
         for _ in range(self.np_random.integers(self._flags.noop_max + 1)):
@@ -107,7 +108,7 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
         return self._last_action
 
     def _seen(self, frame: np.ndarray) -> np.ndarray:
-        """Returns a frame uint8 [H, W, 3] of the emulator in grey, resized."""
+        """Converts the emulator's frame, uint8 [H, W, 3], to grey, and resizes it."""
         import cv2
 
         grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
@@ -116,9 +117,9 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
 
 
 def _make_game(env: EnvironmentConfig, parent_pid: int) -> gymnasium.Env[Any, Any]:
-    """Returns one game; in a worker process, makes that end with its parent."""
+    """Returns one game. In a worker process, it makes the process end with its parent."""
     if os.getpid() != parent_pid:
-        # As many processes as games already use all cores.
+        # The games' processes together already use all cores.
         import cv2
 
         cv2.setNumThreads(1)
@@ -126,7 +127,7 @@ def _make_game(env: EnvironmentConfig, parent_pid: int) -> gymnasium.Env[Any, An
 
 
 def _emulator(game: str) -> gymnasium.Env[Any, Any]:
-    """Returns the bare game: a frame at each step, Discrete actions."""
+    """Returns the game without preprocessing: a frame at each step, Discrete actions."""
     import stable_retro as retro
 
     emulator: gymnasium.Env[Any, Any] = retro.make(
@@ -167,19 +168,19 @@ def _game(level_name: str) -> str:
     return game
 
 
-# No recipe: the preprocessing is this package's.
+# There is no recipe, because the preprocessing is this package's.
 def installed() -> list[str]:
-    """Returns the names of the games whose ROMs are there."""
+    """Returns the names of the games whose ROMs are imported."""
     if importlib.util.find_spec("stable_retro") is None:
         return []
     from stable_retro import data
 
-    found = []
+    level_names = []
     for game in data.list_games():
         with contextlib.suppress(FileNotFoundError):
             data.get_romfile_path(game)
-            found.append(f"{_PREFIX}{game}")
-    return found
+            level_names.append(f"{_PREFIX}{game}")
+    return level_names
 
 
 SUITE = Suite(

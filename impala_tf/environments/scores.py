@@ -1,6 +1,6 @@
-"""Published scores that returns are compared with: Atari's 57 games and Procgen's 16.
+"""Published scores for normalising returns: Atari's 57 games and Procgen's 16.
 
-A pair holds the returns that normalise to 0 and to 1.
+A pair holds the returns that are normalised to 0 and to 1.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ PROCGEN_SCORES: dict[str, dict[str, tuple[float, float]]] = {
     "easy": {game: row[:2] for game, row in _PROCGEN.items()},
     "hard": {game: row[2:] for game, row in _PROCGEN.items()},
 }
-"""{distribution mode: {game: (R_min, R_max)}}: what an agent without observations gets, and the
+"""{distribution mode: {game: (R_min, R_max)}}: the return of an agent without observations, and the
 highest return that is possible or was reached. Cobbe et al. (2020), arXiv 1912.01588, appendix,
-normalization constants; the code of Impoola lists them, too."""
+normalization constants; Impoola's code also lists them."""
 
 ATARI57: tuple[str, ...] = tuple(
     rom.title().replace("_", "") + "NoFrameskip-v4" for rom in ATARI_SCORES
 )
-"""Level names of the 57 games that Atari scores are averaged over."""
+"""Level names of the 57 games of the Atari benchmark."""
 
 PROCGEN16: tuple[str, ...] = tuple(f"procgen:{game}" for game in PROCGEN_SCORES["easy"])
 """Level names of all Procgen games."""

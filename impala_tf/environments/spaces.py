@@ -1,8 +1,8 @@
-"""What an agent sees of Gymnasium's spaces, and how its actions become theirs.
+"""Converts between Gymnasium's spaces and an agent's observations and actions.
 
-Observations are images, vectors and texts, or a dictionary of these. Everything else is turned
-into these where an environment is made (`Simplify`), so that a vector environment has only `Box`
-spaces and dictionaries of them, and images are uint8 with channels last.
+An agent's observations are images, vectors and texts, or a dictionary of these. `Simplify` converts
+all others when an environment is made. So vector environments have only `Box` spaces and
+dictionaries of them, with uint8 images whose channels are last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from impala_tf.types import ActionSpec, Kind, ObservationSpec
 _log = logging.getLogger("impala_tf.environments")
 
 MAX_WORDS = 32
-"""Longer texts are cut."""
+"""Longer texts are truncated."""
 WORD_BUCKETS = 1000
 """Words are hashed to 1 .. WORD_BUCKETS (as in the agent of the IMPALA paper); 0: no word."""
 _MAX_ONE_HOT = 100_000
@@ -34,7 +34,7 @@ _NO_BOUND = 1e30
 
 
 class Words(Box):
-    """Hashed words of a text, int32 [MAX_WORDS]."""
+    """The space of hashed words of a text, int32 [MAX_WORDS]."""
 
     def __init__(self) -> None:
         super().__init__(0, WORD_BUCKETS, (MAX_WORDS,), np.int32)
@@ -63,7 +63,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environment; see `gymnasium.Env.reset`."""
-        # A vector environment that resets some of its environments leaves {} of the options.
+        # A vector environment that resets only some environments passes {} as options.
         with results.explained(self._level_name, "reset"):
             result = self.env.reset(seed=seed, options=options or None)
             results.check("reset", result, self.env.observation_space)
@@ -80,7 +80,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
                 results.check("step", result, self.env.observation_space)
             self._is_checked = True
         observation, reward, terminated, truncated, info = result
-        # An action of shape (1,) often makes the reward one, too; vector environments need numbers.
+        # With actions of shape (1,), rewards often have it, too; vector environments need numbers.
         return (
             self._convert(observation),
             float(np.asarray(reward).item()),
@@ -90,7 +90,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
     def close(self) -> None:
-        """Closes the environment. Errors of the level are logged: nothing is lost by them."""
+        """Closes the environment. Errors of the level are only logged, because they do no harm."""
         try:
             self.env.close()
         except (Exception, SystemExit) as error:
@@ -101,7 +101,7 @@ def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
     """Returns the simple form of a space, a `Box` or a flat `Dict` of `Box`, and the conversion.
 
     Raises:
-      ValueError: the space cannot be seen by an agent; the message is a description of it.
+      ValueError: agents cannot see the space; the message describes why.
     """
     if not isinstance(space, (Dict, Tuple)):
         return _simplified_part(space)
@@ -117,7 +117,7 @@ def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
 
 
 def observation_spec(space: Space[Any]) -> ObservationSpec | dict[str, ObservationSpec]:
-    """Describes a simple space. Raises ValueError as `simplified`."""
+    """Describes a simple space. Raises ValueError as `simplified` does."""
     if isinstance(space, Dict):
         return {name: _part_spec(part) for name, part in space.spaces.items()}
     return _part_spec(space)
@@ -130,7 +130,7 @@ def kind_of(observation: ObservationSpec | dict[str, ObservationSpec]) -> Kind:
 
 
 def action_spec(space: Space[Any]) -> ActionSpec:
-    """Describes an action space. Raises ValueError, with a description, for other spaces."""
+    """Describes an action space. Raises ValueError, with a description, if it is not supported."""
     if isinstance(space, Discrete):
         return ActionSpec("discrete", (int(space.n),))
     if isinstance(space, MultiDiscrete):
@@ -148,7 +148,7 @@ def action_spec(space: Space[Any]) -> ActionSpec:
 
 
 def agent_space(actions: ActionSpec) -> Space[Any]:
-    """Returns the space of an agent's own actions, which `action_converter` leaves as they are."""
+    """Returns the space of an agent's actions, for which `action_converter` changes nothing."""
     if actions.kind == "discrete":
         return Discrete(actions.sizes[0])
     if actions.kind == "multi_discrete":
@@ -157,7 +157,7 @@ def agent_space(actions: ActionSpec) -> Space[Any]:
 
 
 def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the conversion of an agent's actions [N, *ActionSpec.shape] into the space's own."""
+    """Returns the conversion of an agent's actions [N, *ActionSpec.shape] to those of a space."""
     if isinstance(space, Discrete):
         return lambda actions: actions + space.start
     if isinstance(space, (MultiDiscrete, MultiBinary)):
@@ -168,10 +168,10 @@ def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
-    """Returns the conversion of a batch of observations of a simple space into what agents see.
+    """Returns the conversion of a batch of observations of a simple space to what agents see.
 
-    Vectors become float32, and images get a channel axis; nothing else is copied. Stacks of frames
-    stay as they are.
+    Vectors become flat float32, and images without a channel axis get one. Other images and texts
+    are unchanged.
     """
     if isinstance(space, Dict):
         parts = {name: observation_converter(part) for name, part in space.spaces.items()}
@@ -185,7 +185,7 @@ def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
 
 
 def seen(space: Space[Any]) -> Space[Any]:
-    """Returns the space of what `observation_converter` makes. To convert that changes nothing."""
+    """Returns the space of the results of `observation_converter`."""
     if isinstance(space, Dict):
         return Dict({name: seen(part) for name, part in space.spaces.items()})
     assert isinstance(space, Box)
@@ -197,7 +197,7 @@ def seen(space: Space[Any]) -> Space[Any]:
 
 
 def hash_words(text: str) -> np.ndarray:
-    """Returns the words of a text as int32 [MAX_WORDS] from 1 to WORD_BUCKETS; 0 after the last."""
+    """Hashes the words of a text to 1..WORD_BUCKETS, int32 [MAX_WORDS]; 0 after the last word."""
     words = re.findall(r"\w+", text.lower())[:MAX_WORDS]
     hashed = np.zeros(MAX_WORDS, np.int32)
     hashed[: len(words)] = [1 + zlib.crc32(word.encode()) % WORD_BUCKETS for word in words]
@@ -205,10 +205,10 @@ def hash_words(text: str) -> np.ndarray:
 
 
 def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns lowest, highest, middle and half width of each number of actions; float64 [D].
+    """Returns minimum, maximum, centre and half width of each number of an action; float64 [D].
 
-    Numbers without two finite bounds have the middle 0 and the half width 1: they stay as they are.
-    So do those with bounds like np.finfo(np.float32).max, which stand for none.
+    Numbers without two finite bounds have centre 0 and half width 1, so they are not scaled. Bounds
+    like np.finfo(np.float32).max count as infinite.
     """
     limits: Any = np.finfo(str(space.dtype))
     low, high = (
@@ -222,9 +222,9 @@ def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the map of [-1, 1] to the bounds of `space`; numbers without bounds stay.
+    """Returns the map from [-1, 1] to the bounds of `space`; unbounded numbers are unchanged.
 
-    Computed in float64: rounded to float32, a bound may be outside of the space.
+    It computes in float64: rounded to float32, a bound may be outside the space.
     """
     low, high, center, half = bounds(space)
 
@@ -238,7 +238,7 @@ def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
 def _parts(
     space: Dict | Tuple, value: Any = None, path: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (path, space, value) of all parts; nested ones are named "outer.inner"."""
+    """Yields (path, space, value) for all parts; a nested part is named "outer.inner"."""
     items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
     for key, part in items:
         inner = None if value is None else value[key]
@@ -277,7 +277,7 @@ def _part_spec(space: Space[Any]) -> ObservationSpec:
 
 
 def _is_text(space: Space[Any]) -> bool:
-    """Tells whether observations are strings; MiniGrid has a space of its own for them."""
+    """Returns whether observations are strings. MiniGrid has its own space for these."""
     return space.dtype is not None and space.dtype.kind == "U"
 
 

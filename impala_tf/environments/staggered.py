@@ -1,4 +1,4 @@
-"""Environments with a time limit whose episodes do not all end together."""
+"""Staggers the episodes of environments with a time limit, so that they do not end together."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from impala_tf.environments.batched import CUT, same_step
 
 _RESETS_SOME = (AsyncVectorEnv, SyncVectorEnv)
-"""Those that take `reset_mask`. A level's own vector environment may reset all of them."""
+"""The classes that take `reset_mask`. A level's own vector environment might ignore it."""
 
 
 def staggered(
     env: VectorEnv[Any, Any, Any], time_limit: int, seed: int
 ) -> VectorEnv[Any, Any, Any]:
-    """Returns N environments as `Staggered`, each cut at another time within the time limit.
+    """Returns N environments as `Staggered`, each cut at a different time within the time limit.
 
-    Without a time limit, or if they cannot be reset one by one, they are returned as they are.
+    Without a time limit, or if they cannot be reset individually, they are returned unchanged.
 
     Args:
       env: the environments.
-      time_limit: of an episode, in steps; 0: there is none.
-      seed: of the times.
+      time_limit: the time limit of an episode, in steps; 0: there is none.
+      seed: the seed for drawing the times.
     """
     if not time_limit or type(env.unwrapped) not in _RESETS_SOME or same_step(env).any():
         return env
@@ -34,14 +34,14 @@ def staggered(
 class Staggered(VectorWrapper[Any, Any, Any, Any, Any]):
     """Cuts one episode of each environment, so that later ones begin at different times.
 
-    Episodes that last until the time limit would end together, again and again: all unrolls of a
-    batch would show the same part of an episode (Bharthulwar et al., 2025, arXiv 2511.21011). An
-    episode that is cut looks truncated, and `info[CUT]`, bool [N], says that it does not count.
+    Otherwise episodes that last until the time limit would always end together, and all unrolls of
+    a batch would cover the same part of an episode (Bharthulwar et al., 2025, arXiv 2511.21011). A
+    cut episode looks truncated, and `info[CUT]`, bool [N], marks it, because it does not count.
 
     Args:
-      env: N environments with NEXT_STEP autoreset, which can be reset one by one.
-      cut_at: int [N], after how many steps the episode of each is cut, 1 or more. One that ends in
-        that step by itself, or begins there, is not cut.
+      env: N environments with NEXT_STEP autoreset, which can be reset individually.
+      cut_at: int [N], after how many steps each environment's episode is cut, at least 1. An
+        episode that ends or begins in that step is not cut.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], cut_at: np.ndarray) -> None:
@@ -52,7 +52,7 @@ class Staggered(VectorWrapper[Any, Any, Any, Any, Any]):
         self._was_cut = self._was_over = np.zeros(env.num_envs, np.bool_)
 
     def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steps all environments, and restarts those that were cut in the last step."""
+        """Steps all environments, and resets those that were cut in the last step."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         if self._left.max() < 0:
             return observation, reward, terminated, truncated, info

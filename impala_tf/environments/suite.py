@@ -1,4 +1,4 @@
-"""What a suite of levels is, and the hints for users whose level cannot be made."""
+"""The interface of a suite of levels, and hints for users whose level cannot be made."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from impala_tf.types import EnvironmentSpec
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """A suite of levels. The file of each suite makes one.
+    """A suite of levels. Each suite's file defines one.
 
     Attributes:
-      owns: tells whether a level name belongs to this suite.
+      owns: returns whether a level name belongs to this suite.
       spec: describes a level.
       make: makes N environments, given (flags, N, threads); their observation spaces have the
         simple form of `spaces.simplified`.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
-      may_render: tells quickly whether `make_rendered` seems to work with a level.
-      recipe: tells how to make one environment without this package (see `suites.recipe`).
-      about: one line on its levels.
-      installed: returns the names of the levels that this machine has.
-      lists: {name: level names}, names that --level_name may have in place of several levels.
-      flags_beside_others: the flags of a level that is learned together with others.
-      takes_own: whether --level_kwargs and --level_wrappers mean something to its levels.
-      module_of: the Python module that a level name imports; '' if none.
-      score_range: the published returns that normalise to 0 and to 1; None if there are none.
-      level_range: which generated levels are played, as text; '' if levels are not generated.
-      unseen: the flags of all generated levels after those that are played; None if there are none.
+      may_render: returns quickly whether `make_rendered` seems to work for a level.
+      recipe: returns how to make one environment without this package (see `suites.recipe`).
+      about: a line about its levels.
+      installed: returns the names of the levels on this machine.
+      lists: {name: level names}, names that stand for several levels in --level_name.
+      flags_beside_others: returns a level's flags for learning it together with other levels.
+      takes_own: whether --level_kwargs and --level_wrappers apply to its levels.
+      module_of: returns the Python module that a level name imports; '' if none.
+      score_range: returns the published returns that are normalised to 0 and 1; None if none are.
+      level_range: returns the range of generated levels, as text; '' if levels are not generated.
+      unseen: returns the flags for all generated levels that training does not use; None if there
+        are none.
     """
 
     owns: Callable[[str], bool]
@@ -54,7 +55,7 @@ class Suite:
     unseen: Callable[[EnvironmentConfig], EnvironmentConfig | None] = lambda env: None
 
 
-# Packages that only some levels need: {package, as Python imports it: extra in pyproject.toml}.
+# Packages that only some levels need: {the package's import name: extra in pyproject.toml}.
 _EXTRAS = {
     **dict.fromkeys(("Box2D", "box2d", "gym", "imageio", "minatar", "minigrid", "mujoco", "pygame",
                      "seaborn", "shimmy"), "worlds"),
@@ -64,9 +65,11 @@ _EXTRAS = {
 
 
 def missing_package(flag: str, package: str) -> str:
-    """Returns the line that says which extra a level needs; `package` is a key of _EXTRAS.
+    """Returns a line that says which extra is missing.
 
-    `flag` names what needs it, as --flag=value.
+    Args:
+      flag: what needs the package, as --flag=value.
+      package: a key of _EXTRAS.
     """
     extra = _EXTRAS[package]
     command = user_commands.install_extra(extra)
@@ -76,7 +79,7 @@ def missing_package(flag: str, package: str) -> str:
 def explained(flag: str, error: BaseException) -> str | None:
     """Returns the line of `missing_package` if a missing package caused `error`, else None.
 
-    Gymnasium raises its own errors from the ImportError, and they name its own extras.
+    Gymnasium raises its own errors from the ImportError, which name Gymnasium's extras.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -94,16 +97,16 @@ _STANDARD = "NoFrameskip-v4"
 
 
 def near_matches(name: str, registered: Iterable[str]) -> list[str]:
-    """Returns ids that are similar to a wrong one, best first; case does not matter.
+    """Returns ids that are similar to a wrong one, best first, ignoring case.
 
-    The versions of a level are one family. Its standard one comes first: of an Atari game the one
-    without frame skip, of others the newest. So 'pong' gives 'PongNoFrameskip-v4' first.
+    All versions of a level are a family, represented by its standard version: without frame skip
+    for an Atari game, else the newest. So the first match of 'pong' is 'PongNoFrameskip-v4'.
     """
     families = {_family(level): level for level in sorted(registered, key=_standing)}
     alike = difflib.get_close_matches(_family(name), families, _MOST_MATCHES, _MIN_SIMILARITY)
     by_lower = {level.lower(): level for level in registered}
-    spelled_alike = difflib.get_close_matches(name.lower(), by_lower, _MOST_MATCHES)
-    matches = [*map(families.__getitem__, alike), *map(by_lower.__getitem__, spelled_alike)]
+    similar = difflib.get_close_matches(name.lower(), by_lower, _MOST_MATCHES)
+    matches = [*map(families.__getitem__, alike), *map(by_lower.__getitem__, similar)]
     return list(dict.fromkeys(matches))[:_MOST_MATCHES]
 
 

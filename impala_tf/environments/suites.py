@@ -19,14 +19,14 @@ from impala_tf.environments.results import LevelError
 from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec
 
-# The first suite that owns a level takes it; the last one owns every level.
+# A level belongs to the first suite that owns it. The last one owns every level.
 SUITES = (atari.SUITE, procgen.SUITE, retro.SUITE, gym.SUITE)
 
 _USUAL_FPS = 30
 
 
 def suite_of(env: EnvironmentConfig) -> Suite:
-    """Returns the suite of a level (one, not a list)."""
+    """Returns the suite of a single level."""
     return next(suite for suite in SUITES if suite.owns(env.level_name))
 
 
@@ -42,12 +42,12 @@ def levels(env: EnvironmentConfig) -> tuple[EnvironmentConfig, ...]:
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a level, or what an agent sees that learns several. Quick, and without TensorFlow.
+    """Describes a level, or several that one agent learns. Fast, and without TensorFlow.
 
     Raises:
-      ConfigError: there is no such level, a package that it needs is not installed, its spaces or
-        its autoreset mode are not supported, or the levels differ in what agents see, or one is
-        named twice.
+      ConfigError: a level does not exist, needs a package that is not installed, has unsupported
+        spaces or an unsupported autoreset mode, or is named twice; or the levels differ in what
+        agents see.
     """
     _check_names(env)
     _check_own(env)
@@ -56,7 +56,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 
 
 def _check_names(env: EnvironmentConfig) -> None:
-    """Raises ConfigError if one of several levels has no name, or if there is a level twice."""
+    """Raises ConfigError if one of several names is empty, or a level is named twice."""
     flag, names = f"--level_name={env.level_name}", [level.level_name for level in levels(env)]
     if len(names) > 1 and "" in names:
         raise ConfigError(f"{flag}: one of its names is empty; leave out the comma")
@@ -66,7 +66,7 @@ def _check_names(env: EnvironmentConfig) -> None:
 
 
 def _check_own(env: EnvironmentConfig) -> None:
-    """Raises ConfigError if a level's suite takes neither arguments nor wrappers, but got some."""
+    """Raises ConfigError if arguments or wrappers are given, but a level's suite takes none."""
     for level in levels(env):
         for flag in ("level_kwargs", "level_wrappers"):
             if getattr(env, flag) and not suite_of(level).takes_own:
@@ -77,7 +77,7 @@ def _check_own(env: EnvironmentConfig) -> None:
 
 
 def names(env: EnvironmentConfig) -> set[unused_flags.SuiteName]:
-    """Returns the suites of the levels; "Gymnasium" is all that have no emulator or engine here."""
+    """Returns the names of the levels' suites."""
     own: dict[int, unused_flags.SuiteName] = {
         id(atari.SUITE): "Atari", id(retro.SUITE): "retro", id(procgen.SUITE): "Procgen",
     }  # fmt: skip
@@ -85,23 +85,23 @@ def names(env: EnvironmentConfig) -> set[unused_flags.SuiteName]:
 
 
 def modules(env: EnvironmentConfig) -> list[str]:
-    """Returns the Python modules that are imported for the levels, because flags name them."""
+    """Returns the Python modules that flags name and that the levels import."""
     named = {suite_of(level).module_of(level.level_name) for level in levels(env)}
     return sorted({*named, *own_levels.modules_of_wrappers(env)} - {""})
 
 
 def unseen(env: EnvironmentConfig, index: int = 0) -> EnvironmentConfig | None:
-    """Returns the flags with which level `index` is one that training does not use.
+    """Returns flags that make level `index` play generated levels that training does not use.
 
     None if its levels are not generated, or training uses all of them.
     """
     level = levels(env)[index]
-    found = suite_of(level).unseen(level)
-    return None if found is None else dataclasses.replace(found, level_name=env.level_name)
+    flags = suite_of(level).unseen(level)
+    return None if flags is None else dataclasses.replace(flags, level_name=env.level_name)
 
 
 def normalized(level: EnvironmentConfig, score: float) -> float | None:
-    """Returns a return in the level's published range, which is 0 to 1; None if none is published.
+    """Returns a normalised return: 0 to 1 is the level's published range. None if none is published.
 
     Atari: 0 is a random agent, 1 a human tester. Procgen: R_min and R_max of the distribution mode.
     """
@@ -128,42 +128,44 @@ def make(
     environments among them.
 
     Args:
-      env: the flags of the level, or levels.
+      env: the flags of the level or levels.
       num_envs: N.
-      seed: seeds the first reset, 0 or more; a function is called only then.
-      num_threads: threads of environments that run natively; one is best if there are as many
-        actors as cores.
-      actor, num_actors: who asks, and how many there are (0: unknown, so each has one level).
-      index: the only level to make, of several, with the actions of all; None: an actor's.
+      seed: the seed of the first reset, at least 0; a function is called at that reset.
+      num_threads: threads of native environments; 1 is best with as many actors as cores.
+      actor: the actor's index.
+      num_actors: the number of actors; 0: unknown, so each has one level.
+      index: makes only this one of several levels, with the actions of all; None: the actor's
+        levels.
 
     Raises:
-      ConfigError: as `spec`, or there are fewer environments than levels to divide them among.
+      ConfigError: as `spec` does, or there are fewer environments than levels of the actor.
     """
     listed = levels(env)
     if len(listed) == 1:
         return Seeded(suite_of(env).make(listed[0], num_envs, num_threads), seed)
-    mine = assigned(len(listed), actor, num_actors) if index is None else [index]
-    if num_envs < len(mine):
+    indices = assigned(len(listed), actor, num_actors) if index is None else [index]
+    count = len(indices)
+    if num_envs < count:
         raise ConfigError(
-            f"--envs_per_actor={num_envs}: an actor has {len(mine)} of the {len(listed)} "
+            f"--envs_per_actor={num_envs}: an actor has {count} of the {len(listed)} "
             "levels; give at least as many environments, or more actors"
         )
     parts = [
-        suite_of(listed[index]).make(listed[index], len(range(k, num_envs, len(mine))), num_threads)
-        for k, index in enumerate(mine)
+        suite_of(listed[index]).make(listed[index], len(range(k, num_envs, count)), num_threads)
+        for k, index in enumerate(indices)
     ]
-    return Seeded(ManyLevels(parts, mine, spec(env).actions), seed)
+    return Seeded(ManyLevels(parts, indices, spec(env).actions), seed)
 
 
 def assigned(count: int, actor: int, num_actors: int) -> list[int]:
-    """Returns the indices of an actor's levels, of `count` levels; at least one."""
+    """Returns the indices of an actor's levels, at least one of `count`."""
     if num_actors == 0 or num_actors >= count:
         return [actor % count]
     return list(range(actor % num_actors, count, num_actors))
 
 
 def action_space(env: EnvironmentConfig) -> Space[Any]:
-    """Returns a level's actions; of several levels, all choices, or the bounds of the first."""
+    """Returns a level's action space; for several levels, their union, or the first one's Box."""
     actions, first = spec(env).actions, levels(env)[0]
     if len(levels(env)) > 1 and actions.kind == "discrete":
         return spaces.agent_space(actions)
@@ -177,22 +179,23 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     """Returns how to make one environment without this package, JSON-able.
 
     Returns:
-      {"imports": modules to import first, "make": "module:function", "settings": its arguments}.
-      None if the environment needs this package to look as agents see it.
+      {"imports": modules to import first, "make": "module:function", "settings": its arguments};
+      None if only this package can make the environment as agents see it.
     """
     return None if len(levels(env)) > 1 else suite_of(env).recipe(env)
 
 
 def may_render(env: EnvironmentConfig) -> bool:
-    """Tells whether a level, or each of several, can be drawn, as far as that is known at once."""
+    """Returns whether all levels seem to be able to render, without making them."""
     return all(suite_of(level).may_render(level) for level in levels(env))
 
 
 def check_rendering(env: EnvironmentConfig) -> None:
-    """Draws the first step of each level.
+    """Renders the first step of each level.
 
     Raises:
-      ConfigError: one cannot be made, reset or drawn, or what it draws is no picture.
+      ConfigError: a level cannot be made, reset or rendered, or its render() does not return a
+        picture.
     """
     for level in levels(env):
         vector = suite_of(level).make_rendered(level)
@@ -218,32 +221,33 @@ def _raised(level_name: str, method: str, error: BaseException) -> str:
 
 
 def _picture(level_name: str, vector: VectorEnv[Any, Any, Any]) -> np.ndarray:
-    """Returns what the only environment of `vector` draws, uint8 [H, W, 3]."""
+    """Renders the only environment of `vector`, as uint8 [H, W, 3]."""
     try:
         (picture,) = vector.render() or ()
     except (Exception, SystemExit) as error:
         raise ConfigError(_raised(level_name, "render", error)) from error
-    drawn = np.asarray(picture)
-    if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
-        got = "None" if picture is None else f"{drawn.dtype} {list(drawn.shape)}"
+    pixels = np.asarray(picture)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        got = "None" if picture is None else f"{pixels.dtype} {list(pixels.shape)}"
         raise ConfigError(
             f"--level_name={level_name}: its render() must return a picture, uint8 [H, W, 3], for"
             f" render mode rgb_array, but returned {got}"
         )
-    return drawn
+    return pixels
 
 
 class RenderedGame:
-    """An environment to play, and its picture as a person would see it.
+    """An environment to play, and its rendered picture.
 
     Args:
-      env: the flags of the level, or levels.
-      seed: seeds the first reset.
-      index: which level, if `env` lists several.
+      env: the flags of the level or levels.
+      seed: the seed of the first reset.
+      index: the index of the level, if `env` lists several.
 
     Attributes:
-      environment: N = 1. On Atari, the same game that `make` makes from the same seed.
-      fps: agent steps per second at the speed that people play at.
+      environment: the environment, with N = 1. On Atari, it is the same game that `make` makes from
+        the same seed.
+      fps: agent steps per second at the speed at which people play.
 
     Raises:
       ConfigError: the level cannot be made (see `spec`) or cannot be rendered.
@@ -264,7 +268,7 @@ class RenderedGame:
         """Returns the picture of the last step, uint8 [H, W, 3].
 
         Raises:
-          ConfigError: a package that draws the level is not installed, or this is no picture.
+          ConfigError: a package that renders the level is missing, or the result is not a picture.
         """
         return _picture(self._level_name, self._vector)
 
@@ -293,10 +297,10 @@ class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 def _spread(seed: int) -> int:
-    """Returns a seed that is far from those of neighbouring ones.
+    """Maps neighbouring seeds to distant ones, below 2**30 because ALE uses a C int.
 
     Vector environments count up from one seed, so neighbouring seeds would give nearly the same
-    environments. It is below 2**30 because ALE keeps them in a C int.
+    environments.
     """
     return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
 
