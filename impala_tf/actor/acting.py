@@ -69,9 +69,9 @@ class OwnActing(Acting):
       network: the network, which receives the learner's parameters.
       fetch_parameters: gets them from the learner.
       waits: whether every unroll is made with newer parameters than the last one.
-      patience_s: how long to wait for newer parameters, in seconds. Twice the usual duration of an
-        update, if that is longer. After that the actor goes on with the parameters it has: another
-        actor is lost, and the remaining ones have to fill the batch.
+      patience_s: how long to wait for newer parameters, in seconds; twice the usual duration of an
+        update if that is longer, but at most 10 times this. Then the actor continues with the
+        parameters that it has: another actor is lost, and the remaining ones must fill the batch.
     """
 
     def __init__(

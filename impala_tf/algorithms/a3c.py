@@ -35,19 +35,19 @@ def _step(*arguments: Any) -> Any:
 
 def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
     process, flags = config.process, to_dict(config)
-    found = learns_a_policy(config, spec)
+    problems = learns_a_policy(config, spec)
     if process.synchronization != "none":
-        found.append(
+        problems.append(
             f"--synchronization={process.synchronization}: a3c is asynchronous; leave it out"
         )
     if process.inference == "learner":
-        found.append("--inference=learner: a3c's actors have the network anyway; leave it out")
+        problems.append("--inference=learner: a3c's actors have the network anyway; leave it out")
     if config.cluster.speed_json is not None:
-        found.append(
+        problems.append(
             f"--speed_json={config.cluster.speed_json}: predictions do not cover a3c, whose actors"
             " compute the gradients; leave the flag out"
         )
-    found += [
+    problems += [
         f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
         for name, fits, right in (
             ("acting", ("tensorflow",), "give tensorflow"),
@@ -60,16 +60,16 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
         if flags[name] not in fits
     ]
     if config.loss.entropy_cost_end != config.loss.entropy_cost:
-        found.append(
+        problems.append(
             f"--entropy_cost_end={config.loss.entropy_cost_end}: a3c's actors do not know how far"
             f" the run is; give {config.loss.entropy_cost}, which is --entropy_cost"
         )
     if config.optimizer.batch_size != process.envs_per_actor:
-        found.append(
+        problems.append(
             f"--batch_size={config.optimizer.batch_size}: a batch of a3c is one actor's unrolls, so"
             f" it must equal --envs_per_actor={process.envs_per_actor}; leave --batch_size out"
         )
-    return found
+    return problems
 
 
 ALGORITHM = Algorithm(

@@ -23,9 +23,9 @@ from impala_tf.environments.suite import explained
 Environment = gymnasium.Env[Any, Any]
 
 OLD_GYM = "gym:"
-"""What the names of levels of gym 0.26 begin with."""
+"""The prefix of level names of gym 0.26."""
 
-# Gymnasium itself takes these, whatever the level's class takes.
+# Arguments that Gymnasium itself takes, for any level.
 _OF_GYMNASIUM = ("max_episode_steps", "disable_env_checker")
 
 

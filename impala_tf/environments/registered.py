@@ -32,13 +32,13 @@ def module_of(level_name: str) -> str:
 def find(level_name: str) -> EnvSpec:
     """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
 
-    The packages of MiniGrid, BabyAI and MinAtar need not be named.
+    The modules of MiniGrid, BabyAI and MinAtar need not be named.
 
-    'gym:Env-v0' is a level of gym 0.26, the library before Gymnasium; 'gym:module:Env-v0' imports
-    the module first.
+    'gym:Env-v0' is a level of gym 0.26, Gymnasium's predecessor; 'gym:module:Env-v0' imports the
+    module first.
 
     Raises:
-      ConfigError: there is no such level (names near matches), or no such module.
+      ConfigError: there is no such level (the message names near matches), or no such module.
     """
     if level_name.startswith(OLD_GYM):
         return _of_old_gym(level_name)

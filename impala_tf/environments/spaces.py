@@ -41,16 +41,16 @@ class Words(Box):
 
 
 class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Observations as `Box` or as a flat `Dict` of `Box`, see `simplified`; of `info`, its numbers.
+    """Converts observations to the form of `simplified`, and keeps only the numbers in `info`.
 
-    Vector environments make arrays of what `info` has, which fails if its values change their type.
+    Vector environments make arrays of the values in `info`, which fails if these change their type.
 
-    Every reset and the first step raise LevelError if they return what does not fit; later steps
-    are not looked at, as that would take time.
+    Every reset and the first step raise LevelError if their results do not fit; later steps are not
+    checked, to save time.
 
     Args:
       env: the environment.
-      level_name: names it in errors.
+      level_name: the level's name, for errors; '': the class of the environment.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], level_name: str = "") -> None:

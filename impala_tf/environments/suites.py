@@ -101,7 +101,7 @@ def unseen(env: EnvironmentConfig, index: int = 0) -> EnvironmentConfig | None:
 
 
 def normalized(level: EnvironmentConfig, score: float) -> float | None:
-    """Returns a normalised return: 0 to 1 is the level's published range. None if none is published.
+    """Returns a normalised return: the level's published range becomes 0 to 1. None: none is known.
 
     Atari: 0 is a random agent, 1 a human tester. Procgen: R_min and R_max of the distribution mode.
     """

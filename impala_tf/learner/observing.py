@@ -44,9 +44,10 @@ class Observer:
         """
         own = self._statistics.no_moments() if batch is None else self._moments(batch.env_outputs)
         # Moments about different means cannot be summed, so each learner fills its own row.
-        mine = [rank == self._group.rank for rank in range(self._group.size)]
+        own_row = [rank == self._group.rank for rank in range(self._group.size)]
         rows = tf.nest.map_structure(
-            lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in mine]), own
+            lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in own_row]),
+            own,
         )
         self._add_moments(self._group.sum(rows, name="observations"))
 

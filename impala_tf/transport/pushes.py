@@ -210,16 +210,16 @@ def check_numbers(request: impala_pb2.PushUnrollRequest, terms: RunTerms) -> Non
     """
     returns, lengths = request.episode_returns, request.episode_lengths
     levels = request.episode_levels
-    for name, of_each in (
+    for name, per_episode in (
         ("episode_lengths", 1),
         ("episode_levels", 1),
         ("episode_infos", terms.num_infos),
     ):
         count = len(getattr(request, name))
-        if count != of_each * len(returns):
+        if count != per_episode * len(returns):
             raise CallError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"{name}: expected {of_each} for each of {len(returns)} episode_returns, got"
+                f"{name}: expected {per_episode} for each of {len(returns)} episode_returns, got"
                 f" {count}",
             )
     most = terms.most_episodes * request.num_environments

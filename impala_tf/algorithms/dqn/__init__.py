@@ -28,19 +28,19 @@ def _uses(step: Any, spec: EnvironmentSpec, config: Config) -> Any:
 
 def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
     process, agent = config.process, config.agent
-    found = learns_q_values(config, spec)
+    problems = learns_q_values(config, spec)
     if process.synchronization != "none":
-        found.append(
+        problems.append(
             f"--synchronization={process.synchronization}: dqn replays what is old; leave it out"
         )
     if agent.core != "feedforward":
-        found.append(
+        problems.append(
             f"--algorithm=dqn: replays single steps, which the {agent.core} of {agent.agent_name}"
             " cannot learn from; add --core=feedforward"
         )
     if not config.loss.target_update_interval:
-        found.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
-    return found + _replay_problems(config)
+        problems.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
+    return problems + _replay_problems(config)
 
 
 def _replay_problems(config: Config) -> list[str]:
