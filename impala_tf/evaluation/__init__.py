@@ -1,1 +1,1 @@
-"""Playing whole games with a trained agent, and filming them."""
+"""Plays whole games with a trained agent, and makes videos of them."""

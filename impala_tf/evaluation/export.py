@@ -1,4 +1,4 @@
-"""A trained agent as a TensorFlow SavedModel that needs this package no longer."""
+"""Exports a trained agent as a TensorFlow SavedModel, which does not need this package."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _CORE_STATE = "core_state_{}"
 
 
 class Policy(tf.Module):
-    """The agent's step, its inputs and outputs by name.
+    """The agent's step, with named inputs and outputs, for N environments.
 
-    Inputs, N being the number of environments:
+    Inputs:
       observation, or observation_PART for each part (see `input_names`): as the environment
         returns it (stacks of frames [N, K, H, W]), images uint8, vectors float32 [N, D], hashed
         words int32.
-      reward: float32 [N], of the last action.
-      last_action: what `action` was, zeros at first.
+      reward: float32 [N], the reward of the last action.
+      last_action: the last output `action`, zeros at first.
       episode_start: bool [N], whether this is the first step of an episode.
-      core_state_0, ...: what the last step returned, zeros at first.
+      core_state_0, ...: the last step's outputs of these names, zeros at first.
 
     Outputs:
       action: the agent's, int32 or float32; environment_action: in units of the environment (of
@@ -51,7 +51,7 @@ class Policy(tf.Module):
     def __init__(self, agent: Agent, spec: EnvironmentSpec, action_space: Any) -> None:
         super().__init__()
         self.agent = agent
-        if not agent.has_q_values:  # the unit is saved with the policy, though no part of the agent
+        if not agent.has_q_values:  # not part of the agent, but the SavedModel needs it
             self.value_unit = [agent.policy_heads.unit.mean, agent.policy_heads.unit.std]
         self._layout = layout_of(spec)
         self._spec = spec
@@ -71,7 +71,7 @@ class Policy(tf.Module):
     def _input_specs(self) -> dict[str, tf.TensorSpec]:
         specs = tensor_specs(self._layout.step_specs(1))
         named = {
-            **{self._inputs[part]: seen for part, seen in parts_of(specs.observation).items()},
+            **{self._inputs[name]: part for name, part in parts_of(specs.observation).items()},
             **{name: getattr(specs, name) for name in ("reward", "last_action", "episode_start")},
             **self._named_state(self._core_state),
         }
@@ -133,9 +133,9 @@ def to_environment(space: Space[Any]) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def input_names(observation: ObservationSpec | dict[str, ObservationSpec]) -> dict[str, str]:
-    """Returns the name of the input for each part of the observation, by `parts_of`'s names.
+    """Returns {part of the observation, named by `parts_of`: name of its input}.
 
-    TensorFlow's names have only letters, digits and _; parts that become alike get a number.
+    TensorFlow's names have only letters, digits and _. Parts whose names become equal get a number.
     """
     if not isinstance(observation, dict):
         return dict.fromkeys(parts_of(observation), "observation")
@@ -166,30 +166,30 @@ def export(
       action_space: the level's actions.
       recipe: how to make the level's environment without this package (see `suites.recipe`); None:
         this is not possible, and no player is written.
-      folder: where to write; what was there is replaced.
-      flag: what names the place where the folder lies.
+      folder: the folder to write, which is replaced if it exists.
+      flag: the flag that determines the folder, for messages.
 
     Returns:
-      The names of what was written.
+      The names of the written files.
 
     Raises:
       ConfigError: the model cannot be written, such as on a full disk.
     """
     policy = Policy(agent, spec, action_space)
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
-    aside = folder.with_name(f".tmp-{folder.name}")
-    shutil.rmtree(aside, ignore_errors=True)
+    temporary = folder.with_name(f".tmp-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        tf.saved_model.save(policy, str(aside), signatures=signatures)
+        tf.saved_model.save(policy, str(temporary), signatures=signatures)
     except (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError) as error:
         raise ConfigError(f"{flag}: cannot write {folder}: {error.message}") from error
     written = ["saved_model.pb"]
     if recipe is not None:
         inputs = input_names(spec.observation)
         level = {"level_name": spec.level_name, "protocol": spec.protocol, "inputs": inputs}
-        write_atomically(aside / "level.json", json.dumps(level | recipe, indent=1) + "\n")
-        shutil.copyfile(exported_player.__file__, aside / "play.py")
+        write_atomically(temporary / "level.json", json.dumps(level | recipe, indent=1) + "\n")
+        shutil.copyfile(exported_player.__file__, temporary / "play.py")
         written += ["level.json", "play.py"]
     shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
+    temporary.rename(folder)
     return written

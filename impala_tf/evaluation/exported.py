@@ -1,6 +1,6 @@
 """The folder that `--mode=export --to=FOLDER` writes, and an agent that acts with its model.
 
-Without TensorFlow: LiteRT runs the network, as it does for actors.
+It does not need TensorFlow: LiteRT runs the network, as it does for actors.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ SAVED_MODEL = "saved_model"
 
 
 class About(NamedTuple):
-    """What agent.json holds besides the format's version."""
+    """The contents of agent.json, except the format's version."""
 
     flags: Mapping[str, Any]  # the level and its protocol
-    level: Mapping[str, Any]  # `seen` of it
+    level: Mapping[str, Any]  # what `seen` returns for the level
     agent_name: str
     algorithm: str
     precision: str
     environment_frames: int
-    core_state: list[list[int]]  # shapes without the leading N; [] of a feed-forward core
+    core_state: list[list[int]]  # shapes without the leading N; [] for a feed-forward core
     has_q_values: bool
 
 
 def seen(spec: EnvironmentSpec) -> dict[str, Any]:
-    """Returns what an agent's network depends on in a level, JSON-able."""
+    """Returns the properties of a level on which an agent's network depends, JSON-able."""
     observation = spec.observation
     parts = observation if isinstance(observation, dict) else {"": observation}
-    plain = {
+    properties = {
         "observation": {name: dataclasses.asdict(part) for name, part in parts.items()},
         "stacked_frames": spec.stacked_frames,
         "actions": dataclasses.asdict(spec.actions),
         "levels": len(spec.levels),
     }
-    found: dict[str, Any] = json.loads(json.dumps(plain))  # lists in place of tuples
-    return found
+    result: dict[str, Any] = json.loads(json.dumps(properties))  # converts tuples to lists
+    return result
 
 
 def level_flags(env: EnvironmentConfig) -> dict[str, Any]:
     """Returns the level and its protocol: {flag: value}, without flags at their default.
 
-    Where they are read, defaults are those of --protocol.
+    The defaults are those of --protocol.
     """
     defaults = Given({"protocol": env.protocol}).defaults
     return {
@@ -80,7 +80,7 @@ def read(folder: Path) -> About:
     """Reads agent.json.
 
     Raises:
-      ConfigError: it is of a newer version, or no agent.json; or the model is missing.
+      ConfigError: it is not a valid agent.json, is of another version, or the model is missing.
     """
     path = Logdir(folder).agent
     try:
@@ -115,13 +115,13 @@ class ExportedAgent:
     """Acts with an exported model.
 
     Args:
-      folder: of the export.
-      about: its agent.json.
-      spec: of the level, as it is here.
+      folder: the exported folder.
+      about: the contents of its agent.json.
+      spec: the specification of the level on this machine.
 
     Raises:
-      ConfigError: the level looks otherwise than to the agent that was trained, or the model cannot
-        be run on it.
+      ConfigError: the level differs from the one that the agent was trained on, or the model cannot
+        be run.
     """
 
     def __init__(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
@@ -153,24 +153,24 @@ class ExportedAgent:
                 )
 
     def _try(self) -> None:
-        """Answers one step of zeros; raises ValueError if the answer has another form."""
+        """Runs the model on a step of zeros; raises ValueError if outputs have wrong shapes."""
         zeros = tree.map_structure(
-            lambda each: np.zeros(each.shape, each.dtype), self._layout.step_specs(1)
+            lambda array: np.zeros(array.shape, array.dtype), self._layout.step_specs(1)
         )
         logits, state = self._compute(zeros, self.interface.initial_state(1))
-        wanted = [(1, self.interface.num_logits)]
-        wanted += [(1, *each.shape) for each in self.interface.core_state]
-        got = [each.shape for each in (logits, *state)]
-        if got != wanted:
-            raise ValueError(f"its outputs are {got}, not {wanted}")
+        expected = [(1, self.interface.num_logits)]
+        expected += [(1, *part.shape) for part in self.interface.core_state]
+        shapes = [array.shape for array in (logits, *state)]
+        if shapes != expected:
+            raise ValueError(f"its outputs are {shapes}, not {expected}")
 
     def policy(self, num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
-        """Returns the policy for N environments, which are computed one after another.
+        """Returns the policy for N environments, which it computes one after another.
 
         Args:
-          num_envs: N; any number answers.
-          seed: decides the sampled actions.
-          choice: sampled from the policy, or the most likely action.
+          num_envs: N; the policy accepts any other number, too.
+          seed: the seed for sampling actions.
+          choice: whether to sample from the policy, or to take the most likely action.
         """
         choose = self._sampler(seed, choice)
 

@@ -1,6 +1,6 @@
 """Plays with an exported policy: python play.py [GAMES] [sampled|greedy].
 
-Needs TensorFlow, Gymnasium and the level's own package. `level.json` says how to make the level.
+It needs TensorFlow, Gymnasium and the level's package. `level.json` says how to make the level.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
         answer = act(**{name: tf.constant(value) for name, value in inputs.items()})
         inputs |= {name: value.numpy() for name, value in answer.items() if name in inputs}
         inputs["last_action"] = answer["action"].numpy()
-        chosen = answer["environment_action"].numpy()
-        observation, reward, terminated, truncated, info = env.step(chosen)
+        action = answer["environment_action"].numpy()
+        observation, reward, terminated, truncated, info = env.step(action)
         inputs["reward"] = np.asarray(reward, np.float32)
         ended = bool(terminated[0] or truncated[0])
-        # Unless the mode is SAME_STEP, the step after the last one of a game ignores its action and
+        # Unless the mode is SAME_STEP, the step after the end of a game ignores its action and
         # starts the next game.
         starts, was_over, over = ended if same_step else over, over, ended
-        if counts_lives:  # as in training: a core is reset
-            before, lives = lives, info["lives"][0]
-            starts = starts or bool(0 < lives < before and not was_over and not terminated[0])
+        if counts_lives:  # the loss of a life resets the core, as in training
+            old_lives, lives = lives, info["lives"][0]
+            starts = starts or bool(0 < lives < old_lives and not was_over and not terminated[0])
         total += float(reward[0])
         if over:
             returns.append(total)

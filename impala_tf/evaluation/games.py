@@ -1,4 +1,4 @@
-"""Plays whole games with a trained agent; what evaluation.json and tables say about them."""
+"""Plays whole games with a trained agent, and summarises them for evaluation.json and tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from impala_tf.types import Episode, Nest
 
 _PACKAGE = str(Path(impala_tf.__file__).parent)
 _INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-# Where code is that is not the user's own; "<frozen ...>" has no file.
+# Prefixes of files that are not the user's own code. "<frozen ...>" is not a file.
 _OF_OTHERS = (*(f"{folder}/" for folder in (_PACKAGE, *_INSTALLED)), "<")
 
 Summary = Mapping[str, Any]
-"""What `summary` returns."""
+"""The result of `summary`."""
 
 
 def play(
@@ -42,12 +42,12 @@ def play(
 ) -> Iterator[Episode | None]:
     """Plays `num_episodes` whole games in N environments; yields None for each observation.
 
-    A finished game is yielded after the None of its final observation, so that a video shows the
-    whole game. Each environment plays a fixed number of games: taking the games that finish first
-    would favour short ones.
+    It yields a finished game after the None of its final observation, so that a video shows the
+    whole game. Each environment plays a fixed number of games, because taking the games that finish
+    first would favour short ones.
 
     Raises:
-      ConfigError: the level raised, or a game's return is not finite; names the level.
+      ConfigError: the level raised, or a game's return is not finite; the message names the level.
     """
     games_left = np.full(num_envs, num_episodes // num_envs)
     games_left[: num_episodes % num_envs] += 1
@@ -75,11 +75,11 @@ def play(
 
 @contextlib.contextmanager
 def errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
-    """Makes what a level's own code raises a ConfigError that says when.
+    """Converts what a level's code raises to a ConfigError that says when.
 
     Args:
-      level_name: of the level.
-      after: returns when it raised, such as "after 3 of 10 games".
+      level_name: the level's name.
+      after: returns the time, in words, such as "after 3 of 10 games".
     """
     try:
         yield
@@ -93,7 +93,7 @@ def errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
 
 
 def _place(error: Exception) -> str:
-    """Returns where the user's own code raised it, or called what did; '' if no such code did."""
+    """Returns the innermost place in the user's own code from which an error came; '' if none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_OF_OTHERS)]
     return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
@@ -136,12 +136,12 @@ def generalization(
     """Returns how much worse an agent plays levels that it was not trained on, JSON-able.
 
     Args:
-      sets: the levels, as `level_sets` returns them, with "test".
+      sets: the levels, as `level_sets` returns them, including "test".
       summaries: the summary of the games on each set.
 
     Returns:
-      {"train": summary, "test": summary} with the further keys levels (text) and normalized_mean,
-      and "gap" and "normalized_gap": the means of train minus those of test.
+      {"train": summary, "test": summary, "gap", "normalized_gap"}. The summaries also have levels
+      (a text) and normalized_mean; the gaps are the mean of train minus that of test.
     """
     rows = {
         name: {
@@ -159,7 +159,7 @@ def generalization(
 
 
 def generalization_table(report: Summary) -> Table:
-    """Returns what `generalization` returned as a table: a row for each set, and the gap."""
+    """Returns the result of `generalization` as a table: a row for each set, and the gap."""
     table = plain_table("", "levels", "games", "mean return", "normalised")
     for name in ("train", "test"):
         row = report[name]
@@ -174,18 +174,18 @@ def several_levels(
     summaries: Sequence[Summary],
     unseen: Sequence[Summary | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns how an agent plays each of several levels, and all of them, JSON-able.
+    """Returns the results of an agent on several levels, and over all of them, JSON-able.
 
     Args:
-      levels: the flags of each.
-      summaries: the summary of the games on each.
-      unseen: the same of generated levels that training did not use; None: there are none.
+      levels: the flags of each level.
+      summaries: the summary of the games on each level.
+      unseen: likewise, on generated levels that training did not use; None: there are none.
 
     Returns:
       {"levels": [{"level_name", "normalized_mean" if published, "unseen" if any: its summary,
       ...}], and, if all levels have published scores, "normalized": {"mean", "median",
-      "capped_mean", "capped_median"}, and "normalized_unseen", the same of the unseen ones}. Capped
-      scores count each level as 1 at most.
+      "capped_mean", "capped_median"}, and "normalized_unseen", likewise for unseen ones}. Capped
+      scores count each level as at most 1.
     """
     rows = [
         {"level_name": level.level_name, **with_normalized(level, played)}
@@ -205,7 +205,7 @@ def several_levels(
 
 
 def _over_levels(rows: Sequence[Summary]) -> dict[str, float] | None:
-    """Returns figures over levels; None if a level has no published score."""
+    """Returns normalised scores over all levels; None if a level has no published score."""
     scores = [row["normalized_mean"] for row in rows if "normalized_mean" in row]
     if len(scores) < len(rows):
         return None
@@ -219,7 +219,7 @@ def _over_levels(rows: Sequence[Summary]) -> dict[str, float] | None:
 
 
 def several_levels_table(report: dict[str, Any]) -> Table:
-    """Returns what `several_levels` returned as a table: unseen levels have a row of their own."""
+    """Returns the result of `several_levels` as a table, with separate rows for unseen levels."""
     table = Table(box=None)
     table.add_column("level")
     for name in ("games", "mean return", "median", "normalised"):

@@ -1,4 +1,4 @@
-"""Videos of games as H.264 in mp4, which browsers play, and short clips for pages and curves."""
+"""Writes videos of games as H.264 in mp4, which browsers play, and short clips and GIFs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CLIP_SECONDS = 15.0
 CLIP_BYTES = 400_000
 GIF_HEIGHT = 160
 _CLIP_MAX_FPS = 30
-# Tried in this order: what needs the fewest bytes comes last.
+# Tried in this order, which ends with the smallest file.
 _CLIP_HEIGHTS = (360, 240)
 _CLIP_RATE_FACTORS = (23, 28, 33, 38, 43)
 
-_WATCHABLE_HEIGHT = 480  # pixels: smaller frames are enlarged to about this
-_VISUALLY_LOSSLESS = 18  # H.264's constant rate factor: 6 more is about half the bytes
+_WATCHABLE_HEIGHT = 480  # pixels, to which smaller frames are enlarged
+_VISUALLY_LOSSLESS = 18  # H.264's constant rate factor: 6 more halves the bytes
 
 
 def write_mp4(
@@ -34,16 +34,16 @@ def write_mp4(
     rate_factor: int = _VISUALLY_LOSSLESS,
     height: int = _WATCHABLE_HEIGHT,
 ) -> None:
-    """Writes frames as a video, one at a time; the file appears when it is complete.
+    """Writes frames as a video, one at a time. The file appears when it is complete.
 
-    Small frames are enlarged by a whole factor. A side with an odd number of pixels grows by one,
-    because the format needs even numbers.
+    Small frames are enlarged by an integer factor. A side with an odd number of pixels grows by
+    one, because the format needs even numbers.
 
     Args:
       path: the mp4 file.
       frames: uint8 [H, W, 3], RGB, all of the same size.
       fps: frames per second.
-      rate_factor: 0 to 51; a greater one gives a smaller file and a worse picture.
+      rate_factor: 0 to 51; a larger one gives a smaller file and a worse picture.
       height: small frames are enlarged to about this many pixels.
 
     Raises:
@@ -55,21 +55,21 @@ def write_mp4(
 
 
 def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, float]:
-    """Returns (mp4, seconds) of the first frames, at their own speed.
+    """Returns (mp4, seconds) of a clip of the first frames, at their own speed.
 
-    Fast videos lose every second frame (or more). The picture is as good as the size allows.
+    Fast videos lose every second frame (or more). The picture is as good as CLIP_BYTES allow.
 
     Args:
-      frames: uint8 [H, W, 3], RGB; no more are taken than the clip shows.
+      frames: uint8 [H, W, 3], RGB; only the frames of the clip are consumed.
       fps: frames per second.
 
     Raises:
       ValueError: there are no frames, or they differ in size.
     """
     step = math.ceil(fps / _CLIP_MAX_FPS)
-    shown = itertools.islice(frames, 0, max(1, int(CLIP_SECONDS * fps)), step)
-    # Copies: a level may draw all its pictures into one array.
-    kept = [_at_most(frame, _CLIP_HEIGHTS[0]).copy() for frame in shown]
+    clip_frames = itertools.islice(frames, 0, max(1, int(CLIP_SECONDS * fps)), step)
+    # Copies, because a level may render all pictures into the same array.
+    kept = [_at_most(frame, _CLIP_HEIGHTS[0]).copy() for frame in clip_frames]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
         for height, rate_factor in itertools.product(_CLIP_HEIGHTS, _CLIP_RATE_FACTORS):
@@ -81,9 +81,9 @@ def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, floa
 
 
 def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> tuple[int, int]:
-    """Writes a GIF that repeats for ever, and returns its width and height.
+    """Writes a GIF that repeats forever, and returns its width and height in pixels.
 
-    It has 216 colours and at most GIF_HEIGHT rows of pixels: GIFs are large.
+    GIFs are large, so it has only 216 colours and at most GIF_HEIGHT rows of pixels.
 
     Args:
       path: the file.
@@ -95,7 +95,7 @@ def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> tuple[int
         stream = container.add_stream("gif", rate=Fraction(fps).limit_denominator(1000))
         stream.width, stream.height, stream.pix_fmt = width, height, "pal8"
         for frame in frames:
-            # Without dithering, which would change pixels that stay as they are in the game.
+            # No dithering, which would change pixels that do not change in the game.
             steps = (_at_most(frame, GIF_HEIGHT).astype(np.uint16) * 6) >> 8
             colours = (steps @ np.array([36, 6, 1], np.uint16)).astype(np.uint8)
             picture = av.VideoFrame.from_ndarray((colours, _PALETTE), format="pal8")
@@ -124,7 +124,7 @@ def _encode(
         raise ValueError("a video needs at least one frame")
     with av.open(path, "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("libx264", rate=rate, options={"crf": str(rate_factor)})
-        stream.pix_fmt = "yuv420p"  # the one that every browser decodes
+        stream.pix_fmt = "yuv420p"  # every browser decodes it
         stream.height, stream.width = _enlarged(first, height).shape[:2]
         for frame in itertools.chain([first], frames):
             if frame.shape != first.shape:
@@ -137,7 +137,7 @@ def _encode(
 
 
 def _enlarged(frame: np.ndarray, height: int) -> np.ndarray:
-    """Returns uint8 [H, W, 3] enlarged by a whole factor to about `height`, with even sides."""
+    """Returns uint8 [H, W, 3] enlarged by an integer factor to about `height`, with even sides."""
     factor = max(1, round(height / frame.shape[0]))
     large = frame.repeat(factor, axis=0).repeat(factor, axis=1)
     odd = ((0, large.shape[0] % 2), (0, large.shape[1] % 2), (0, 0))
@@ -145,7 +145,7 @@ def _enlarged(frame: np.ndarray, height: int) -> np.ndarray:
 
 
 def _at_most(frame: np.ndarray, height: int) -> np.ndarray:
-    """Returns uint8 [H, W, 3], made smaller if it is higher than `height`."""
+    """Returns uint8 [H, W, 3], scaled down if it is higher than `height`."""
     if frame.shape[0] <= height:
         return frame
     width = round(frame.shape[1] * height / frame.shape[0])
