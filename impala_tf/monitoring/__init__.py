@@ -1,1 +1,1 @@
-"""What a run reports: metrics, files, status and the terminal display."""
+"""A run's reports: metrics, files, status and the terminal display."""

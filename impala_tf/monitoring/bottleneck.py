@@ -1,11 +1,11 @@
-"""Which part of a run limits its speed, from a row of metrics."""
+"""Finds the part of a run that limits its speed, from a row of metrics."""
 
 from __future__ import annotations
 
 from impala_tf.monitoring.metrics import Row
 
 _BUSY_BELOW = 0.1
-"""A process that waits for a smaller share of its time is busy."""
+"""A process that waits for less than this share of its time is busy."""
 
 ADVICE = {
     "cores": "more cores or machines, or a smaller network",
@@ -16,16 +16,16 @@ ADVICE = {
     "inference": "more --envs_per_actor, a smaller network, or more actors on other machines",
     "transport": "more --envs_per_actor or a longer --unroll_length, or a faster network link",
 }
-"""What would make a run faster, by the part that limits it."""
+"""How to make a run faster, by the part that limits it."""
 
 
 def bottleneck_of(row: Row) -> tuple[str, str] | None:
-    """Returns what limits a run, a key of ADVICE, and the numbers behind it; None: unknown.
+    """Returns (what limits a run, a key of ADVICE; the numbers that show it); None: unknown.
 
-    If learners spend most of their time in all-reduces, these limit the run. If nobody waits for
-    anybody, the cores do, as on one machine. If learners are busy while actors wait, the updates
-    do. Otherwise learners wait for actors, and what takes most of the actors' time limits the run.
-    Updates count with what actors wait while learners are busy, as where the two take turns.
+    If learners spend most of their time in all-reduces, these limit the run. If neither learners
+    nor actors wait, the cores do, as on one machine. If learners are busy while actors wait, the
+    updates do. Otherwise learners wait for actors, and the limit is what takes most of the actors'
+    time. Where learners and actors take turns, actors wait for updates: that wait counts as such.
     """
     idle = row.get("learner_idle_fraction")
     environment = row.get("actor_environment_fraction")

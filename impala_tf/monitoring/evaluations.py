@@ -1,4 +1,4 @@
-"""evaluation.csv: what --eval_every has found, a row for each level and checkpoint."""
+"""evaluation.csv: the results of --eval_every, a row for each level and checkpoint."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 _GROUP = "eval"
 _SHOWN = ("return_mean", "return_std", "return_min", "return_max", "length_mean",
           "normalized_return_mean")  # fmt: skip
-_MEANS = ("return_mean", "normalized_return_mean")  # of several levels
+_MEANS = ("return_mean", "normalized_return_mean")  # also averaged over several levels
 
 
 class EvaluationRows:
-    """Keeps the results in evaluation.csv, and shows them in TensorBoard and W&B.
+    """Writes the results to evaluation.csv, TensorBoard and W&B.
 
-    A writer (see `writers`), since the file goes back with the run. A result is later than its
-    checkpoint. So a run that resumes from a checkpoint keeps the rows of this one and of those
-    before, whenever they were written.
+    It is a writer (see `writers`), because the file is rewound when a run resumes. A result is
+    written later than its checkpoint. So a run that resumes from a checkpoint keeps the rows of
+    this checkpoint and of earlier ones, whenever they were written.
 
     Args:
-      path: of the file.
-      tensorboard: shows them as eval/return_mean and so on.
-      wandb: the same, if it is on.
+      path: the path of evaluation.csv.
+      tensorboard: shows the results as eval/return_mean and so on.
+      wandb: shows them likewise; None: it is off.
 
     Attributes:
-      newest: the last result, for displays; None: there is none.
+      newest: the newest result, for displays; None if there is none.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class EvaluationRows:
         self.newest: EvaluationStatus | None = None
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Takes the rows of a checkpoint, one for each level.
+        """Adds the rows of a checkpoint, one for each level.
 
         Raises:
-          OSError: they cannot be written.
+          OSError: the rows cannot be written.
         """
         for row in rows:
             self._file.write(row)
@@ -63,32 +63,33 @@ class EvaluationRows:
             self._wandb.add(named | frames, self._frames)
 
     def write(self, row: Row) -> None:
-        """Is told of a row of metrics."""
+        """Notes the frames of a row of metrics."""
         self._frames = int(row["environment_frames"] or 0)
         for rows in _by_checkpoint(self._not_shown):
             self._tensorboard.add(_points(rows), rows[0]["environment_frames"], _GROUP)
         self._not_shown = []
 
     def position(self) -> dict[str, int]:
-        """Returns where the rows end, and the frames of the checkpoint that this is for."""
+        """Returns where the rows end, and the environment frames of the checkpoint to save."""
         return {**self._file.position(), "environment_frames": self._frames}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
         """Removes the rows of later checkpoints; None: a fresh run; {}: removes all.
 
         Raises:
-          ConfigError: as `CsvWriter.rewind`.
+          ConfigError: as `CsvWriter.rewind` does.
         """
         self._not_shown, self.newest = [], None
         if not position:
             self._file.rewind(position)
             return
-        self._frames, before = position["environment_frames"], position["offset"]
-        kept = [each for each in self._rows() if each[1]["environment_frames"] <= self._frames]
-        end = max([before, *(end for end, _ in kept)])
-        self._file.rewind({"offset": end})
-        # TensorBoard's files end where they did at the checkpoint.
-        self._not_shown = [row for end, row in kept if end > before]
+        self._frames, offset = position["environment_frames"], position["offset"]
+        kept = [
+            (end, row) for end, row in self._rows() if row["environment_frames"] <= self._frames
+        ]
+        self._file.rewind({"offset": max([offset, *(end for end, _ in kept)])})
+        # TensorBoard's files are cut to where they ended at the checkpoint.
+        self._not_shown = [row for end, row in kept if end > offset]
         if kept:
             last = kept[-1][1]["environment_frames"]
             self.newest = _status([row for _, row in kept if row["environment_frames"] == last])
@@ -98,18 +99,18 @@ class EvaluationRows:
         self._file.close()
 
     def _rows(self) -> list[tuple[int, dict[str, Any]]]:
-        """Returns (where the line ends in bytes, row) of all whole lines."""
+        """Returns (the byte offset of a line's end, the row) for all complete lines."""
         try:
             header, *lines = self._path.read_bytes().splitlines(keepends=True)
         except (FileNotFoundError, ValueError):
             return []
-        names, end, found = header.decode().strip().split(","), len(header), []
+        names, end, rows = header.decode().strip().split(","), len(header), []
         for line in lines:
             end += len(line)
             (cells,) = csv.reader([line.decode(errors="replace")])
             if len(cells) == len(names) and line.endswith(b"\n"):
-                found.append((end, _typed(dict(zip(names, cells, strict=True)))))
-        return found
+                rows.append((end, _typed(dict(zip(names, cells, strict=True)))))
+        return rows
 
 
 def _typed(row: Mapping[str, str]) -> dict[str, Any]:
@@ -126,11 +127,11 @@ def _number(text: str) -> float | str | None:
 
 def _by_checkpoint(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     frames = dict.fromkeys(row["environment_frames"] for row in rows)
-    return [[row for row in rows if row["environment_frames"] == each] for each in frames]
+    return [[row for row in rows if row["environment_frames"] == count] for count in frames]
 
 
 def _points(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns {name: value} of a checkpoint; of several levels, theirs and some means."""
+    """Returns {name: value} of a checkpoint; for several levels, each level's and some means."""
     if len(rows) == 1:
         return {name: rows[0][name] for name in _SHOWN if rows[0].get(name) is not None}
     points = {

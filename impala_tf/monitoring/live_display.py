@@ -1,6 +1,6 @@
 """Shows a run while it trains: a live panel on a terminal, otherwise a line every few seconds.
 
-Reads the fields of status.json (`status.Status`); does not need TensorFlow.
+It reads the fields of status.json (`status.Status`), and does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from impala_tf.monitoring.status import Status
 
 _log = logging.getLogger(__name__)
 
-_LINES_BESIDES_ACTORS = 17  # of the panel and the prompt below it
+_LINES_BESIDES_ACTORS = 17  # lines of the panel, and of the prompt below it
 
 
 class Display:
     """Shows a run from `start` to `stop`.
 
-    What cannot be written is lost, and a warning says so once: the run continues.
+    Output that cannot be written is lost, with one warning, and the run continues.
 
     Args:
       status_source: returns the newest status, or None if there is none yet.
-      console: a terminal shows the live panel. Default: standard output.
+      console: where to show the run; a terminal shows the live panel. None: standard output.
       interval_s: seconds between lines, if the output is not a terminal.
-      clock: seconds that never jump, unlike the time of day.
-      may_lose: tells whether the run goes on when its reader has closed the pipe.
+      clock: returns a time in seconds that never jumps, unlike the time of day.
+      may_lose: returns whether the run continues after its reader has closed the pipe.
     """
 
     def __init__(
@@ -49,19 +49,20 @@ class Display:
         self._interval_s = interval_s
         self._clock = clock
         self._may_lose = may_lose
-        self._status: Status | None = None  # the newest; it stays while none can be read
+        self._status: Status | None = None  # the newest that could be read
         self._rate = FrameRate()
         self._learner_pid: int | None = None
         self._next_line_s = 0.0
         self._last_line = ""
         self._troubles: list[str] = []
         self._noted: list[str] = []
-        self._written_unix_s, self._written_at_s = 0.0, clock()  # of the last new status
+        # When the newest status was written, by the learner's clock and by this one.
+        self._written_unix_s, self._written_at_s = 0.0, clock()
         self._live: Live | None = None
         self._loses = False  # whether the last lines could not be written
 
     def start(self) -> None:
-        """Starts the display; call `update` about four times per second from here on."""
+        """Starts the display. From then on, call `update` about four times per second."""
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             live = Live(console=self._console, auto_refresh=False)
             with self._writing():
@@ -72,28 +73,29 @@ class Display:
     def update(self) -> None:
         """Shows the newest status.
 
-        At once on a terminal. Otherwise when the next line is due, or if a trouble begins or ends.
+        On a terminal, it does so at once; otherwise when the next line is due, or when the list of
+        problems changes.
         """
         status = self._read()
-        before, self._troubles = self._troubles, troubles(status) if status else []
+        old_troubles, self._troubles = self._troubles, troubles(status) if status else []
         if self._live is not None:
             with self._writing():
                 self._live.update(self._render(status), refresh=True)
-        elif self._clock() >= self._next_line_s or before != self._troubles:
+        elif self._clock() >= self._next_line_s or old_troubles != self._troubles:
             self._print_line(status)
 
     def note(self, text: str) -> None:
-        """Prints an event with the time of day; it stays above the live panel."""
+        """Prints an event with the time of day, above the live panel."""
         moment = time.strftime("%H:%M:%S", time.localtime())
         self.say(f"{moment} {text}")
 
     def say(self, line: str) -> None:
-        """Prints a line, or several; they stay above the live panel."""
+        """Prints a line or several lines, above the live panel."""
         with self._writing():
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def stop(self, final_lines: str) -> None:
-        """Ends the display; the last status stays on the screen, with `final_lines` below it."""
+        """Ends the display. The last status stays on the screen, with `final_lines` below it."""
         status = self._read()
         if self._live is not None:
             live, self._live = self._live, None
@@ -116,16 +118,16 @@ class Display:
         return status
 
     def _note_new(self, lines: Sequence[str]) -> None:
-        """Prints what the learner has to say once; a restarted learner may say it again."""
+        """Prints the learner's notes, each once, even if a restarted learner repeats them."""
         for line in lines:
             if line not in self._noted:
                 self._noted.append(line)
                 self.note(line)
 
     def _measure(self, status: Status) -> None:
-        if status.get("pid") != self._learner_pid:  # of another learner, or a restarted one
+        if status.get("pid") != self._learner_pid:  # another learner, or a restarted one
             self._learner_pid, self._rate = status.get("pid"), FrameRate()
-        # The time of day jumps if it is set, or if the machine wakes.
+        # The time of day jumps when the clock is set, or when the machine wakes up.
         at_s = status.get("updated_uptime_s", status["updated_unix_s"])
         self._rate.update(status["environment_frames"], at_s)
 
@@ -138,15 +140,15 @@ class Display:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A block that writes to the console: a full disk or a lost terminal must not end a run.
+        """Wraps writing to the console: a full disk or a lost terminal must not end a run.
 
         Raises:
-          SystemExit: the reader has closed the pipe, as `head` does to end a command. If `may_lose`
-            says so, all that follows is lost: Ctrl-C ends `tee`, too.
+          SystemExit: the reader has closed the pipe, as `head` does to end a command. Not raised if
+            `may_lose` returns True, because Ctrl-C ends `tee`, too: then further output is lost.
         """
         try:
             yield
-        except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+        except (BrokenPipeError, SystemExit):  # rich converts the first to the second
             if not self._may_lose():
                 raise
         except OSError as error:
@@ -158,7 +160,7 @@ class Display:
             self._loses = False
 
     def _forget_unwritten(self) -> None:
-        """Keeps the console from collecting in memory, for days, what it could not write."""
+        """Drops unwritten output, which the console would otherwise collect in memory."""
         self._console.quiet = True
         self._console.print()
         self._console.quiet = False
@@ -170,13 +172,13 @@ class Display:
         return panel(status, self._rate.per_s, self._learners_unix_s(), max_actors)
 
     def _learners_unix_s(self) -> float:
-        """The learner's time of day: that of this machine may differ, and may be set meanwhile."""
+        """Returns the learner's time of day, from which this machine's may differ."""
         return self._written_unix_s + self._clock() - self._written_at_s
 
 
 def _console() -> Console:
-    """Returns standard output. FORCE_COLOR, which CI systems set, makes a file no terminal."""
-    isatty = getattr(sys.stdout, "isatty", None)  # of an object of the user's, or of None
+    """Returns standard output. FORCE_COLOR, which CI systems set, must not make it a terminal."""
+    isatty = getattr(sys.stdout, "isatty", None)  # stdout may be None or a user's object
     return Console(force_terminal=None if isatty and isatty() else False)
 
 
@@ -195,16 +197,16 @@ class FrameRate:
         return self._frames / self._seconds if self._seconds else 0.0
 
     def update(self, environment_frames: int, at_s: float) -> None:
-        """Takes the frame count at a time; repeated calls and clocks set back do no harm.
+        """Adds a frame count at a time. Repeated calls, and clocks that are set back, do no harm.
 
-        Fewer frames than before begin a new measurement: they are of a resumed run.
+        If the count decreases, the run was resumed, and a new measurement starts.
         """
-        frames_before, before_s = self._last or (environment_frames, at_s)
-        if environment_frames < frames_before:
+        last_frames, last_s = self._last or (environment_frames, at_s)
+        if environment_frames < last_frames:
             self._frames = self._seconds = 0.0
-            frames_before, before_s = environment_frames, at_s
+            last_frames, last_s = environment_frames, at_s
         self._last = (environment_frames, at_s)
-        if at_s > before_s:
-            keep = math.exp((before_s - at_s) / self._time_constant_s)
-            self._frames = self._frames * keep + environment_frames - frames_before
-            self._seconds = self._seconds * keep + at_s - before_s
+        if at_s > last_s:
+            keep = math.exp((last_s - at_s) / self._time_constant_s)
+            self._frames = self._frames * keep + environment_frames - last_frames
+            self._seconds = self._seconds * keep + at_s - last_s

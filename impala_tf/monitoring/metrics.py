@@ -1,6 +1,6 @@
 """The metrics of a run: the columns of its files, with their meanings.
 
-To add one: a line in _GROUPS, and its value in `learner.policy`, `learner.q_values` or
+To add a metric, add a line to _GROUPS, and its value to `learner.policy`, `learner.q_values` or
 `recorder.py`.
 """
 
@@ -76,7 +76,7 @@ _GROUPS: dict[str, dict[str, str]] = {
 METRICS: dict[str, str] = {
     name: meaning for metrics in _GROUPS.values() for name, meaning in metrics.items()
 }
-"""The columns of metrics.csv, in order, with their meanings. Read by name: more may follow."""
+"""The columns of metrics.csv, in order, with their meanings. Read them by name: more may follow."""
 TENSORBOARD_TAGS: dict[str, str] = {
     name: f"{group}/{name.removeprefix(f'{group}_')}"
     for group, metrics in _GROUPS.items()
@@ -85,7 +85,7 @@ TENSORBOARD_TAGS: dict[str, str] = {
 """{metric: its curve in TensorBoard}, e.g. episode_return_mean: episode/return_mean."""
 
 INFO = "info/"
-"""How the columns of --info_metrics begin, and their curves in TensorBoard."""
+"""The prefix of the columns of --info_metrics, and of their curves in TensorBoard."""
 
 
 def info_columns(names: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ OF_LEARNER = (
     "loss_total", "entropy", "policy_lag_mean", "policy_lag_max", "rho_clip_fraction",
     "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
 )  # fmt: skip
-"""Metrics that also describe one learner of several."""
+"""Metrics that are also written for each learner of several."""
 LEARNER_METRICS: dict[str, str] = {
     "wall_time_s": METRICS["wall_time_s"],
     "environment_frames": METRICS["environment_frames"] + ", over all learners",
@@ -153,4 +153,4 @@ EVALUATION_METRICS: dict[str, str] = {
 """The columns of evaluation.csv, in order, with their meanings."""
 
 Row = Mapping[str, float | int | None]
-"""{name of a column: value}; a name that is missing or None has no value yet."""
+"""{name of a column: value}. A column that is missing or None has no value yet."""

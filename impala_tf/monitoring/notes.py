@@ -1,18 +1,18 @@
-"""What a learner must tell its user: few people look into its log."""
+"""Notes of a learner that its user must see, because few people read its log."""
 
 from __future__ import annotations
 
 import logging
 
 FOR_USER = {"for_user": True}
-"""`extra` of a logger's call: the line also reaches the display, through status.json."""
+"""Pass this as `extra` to a logger: status.json and the display also get the line."""
 
 
 class Notes(logging.Handler):
-    """Keeps the lines of this process that were logged with FOR_USER. Each is kept once.
+    """Keeps the lines that this process has logged with FOR_USER, each once.
 
     Attributes:
-      lines: the oldest first.
+      lines: the lines, oldest first.
     """
 
     def __init__(self) -> None:
@@ -20,6 +20,6 @@ class Notes(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the line."""
+        """Keeps the line of a record that was logged with FOR_USER."""
         if getattr(record, "for_user", False) and (line := record.getMessage()) not in self.lines:
             self.lines.append(line)

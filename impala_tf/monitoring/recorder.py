@@ -14,12 +14,12 @@ from impala_tf.monitoring.rows import Breakdown, EpisodeWindow, LearnerRows, Lev
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import ActorReport, Episode, Progress
 
-# How several numbers become one; all others are averaged.
+# Columns that are added up, or whose maximum is taken; all others are averaged.
 _SUMS = ("queue_size", "unrolls_refused", "unrolls_stale")
 _MAY_BEGIN_LATER = ("learners", "levels", "evaluations", "callbacks")
-"""Files that only a resume may have asked for."""
+"""Files that a resumed run may have without its checkpoint, because flags changed."""
 _MAXIMA = ("policy_lag_max", "replay_steps", "learner_memory_mb", "actor_memory_mb")
-# What each learner tells besides the statistics of its updates.
+# Columns that each learner reports in addition to the statistics of its updates.
 _OF_LEARNERS = (
     *_SUMS, "learner_idle_fraction", "learner_all_reduce_fraction", "replay_steps",
     "learner_memory_mb", "actor_memory_mb",
@@ -28,17 +28,17 @@ _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait
 
 
 class RunRecorder:
-    """The statistics of one learner; rank 0's recorder also writes the rows of all.
+    """The statistics of one learner. Rank 0's recorder also writes the rows of all learners.
 
     Args:
-      writers: write the rows, keyed by the names that checkpoints store their positions under.
+      writers: the writers of rows, by the names under which checkpoints store their positions.
       queue_size: returns how many unrolls are in the queue.
       interval_s: seconds between rows.
       learners_writer: writes one row per learner, if there are several.
       level_rows: writes one row per level, if there are several.
-      replay_steps: returns how many agent steps are in the replay, if there is one.
+      replay_steps: returns how many agent steps are in the replay buffer; None: there is none.
       info_metrics: the names of `Episode.info`.
-      members: numbers of the learners, by rank; (): they are the ranks.
+      members: the numbers of the learners, by rank; (): they equal the ranks.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class RunRecorder:
 
     @property
     def last_learner_rows(self) -> list[dict[str, Any]]:
-        """The last rows of the learners; [] if there is one learner."""
+        """The last rows of the learners; [] if there is only one learner."""
         return self._learner_rows.last_rows
 
     def begin(self, agent_steps: int, environment_frames: int) -> None:
-        """Starts the clocks at these counts, when training starts or resumes."""
+        """Starts the clocks at these counts. Call it when training starts or resumes."""
         self._rates = Rates(agent_steps, environment_frames)
         self._resumed_at = time.monotonic() - self._wall_time_s
         self._begin_interval()
@@ -94,35 +94,35 @@ class RunRecorder:
         self._stats: list[dict[str, float]] = []
 
     def record_episodes(self, episodes: list[Episode]) -> None:
-        """Takes finished games; called from the transport's threads."""
+        """Records finished games. Called from the transport's threads."""
         with self._lock:
             self._episodes += episodes
 
     def record_actor(self, report: ActorReport) -> None:
-        """Takes what an actor tells with an unroll; called from the transport's threads."""
+        """Records the report of an actor. Called from the transport's threads."""
         shares = (report.environment_fraction, report.inference_fraction, report.push_wait_fraction)
         with self._lock:
             self._actor_memory_mb = max(self._actor_memory_mb, report.memory_mb)
-            if report.agent_steps_per_s > 0:  # before its second unroll, it cannot tell a rate
+            if report.agent_steps_per_s > 0:  # unknown before an actor's second unroll
                 self._actor_shares.append(dict(zip(_SHARES, shares, strict=True)))
 
     def record_refused(self, num_unrolls: int) -> None:
-        """Takes unrolls that were refused; called from the transport's threads."""
+        """Counts refused unrolls. Called from the transport's threads."""
         with self._lock:
             self._refused += num_unrolls
 
     def record_stale(self, num_unrolls: int) -> None:
-        """Takes unrolls that came too late to be learned from; called from several threads."""
+        """Counts unrolls that came too late to be learned from. Called from several threads."""
         with self._lock:
             self._stale += num_unrolls
 
     def record_update(self, stats: Any, idle_s: float, all_reduce_s: float | None = None) -> None:
-        """Takes the numbers of an update.
+        """Records an update.
 
         Args:
-          stats: a NamedTuple of statistics; None: this learner is still waiting for a batch.
-          idle_s: seconds waited for its batch.
-          all_reduce_s: seconds in its all-reduces; None: this learner is alone.
+          stats: a NamedTuple of statistics; None if this learner had none, see `Learner.update`.
+          idle_s: seconds of waiting for the batch.
+          all_reduce_s: seconds in all-reduces; None if there is only one learner.
         """
         self._idle_s += idle_s
         if all_reduce_s is not None:
@@ -132,11 +132,11 @@ class RunRecorder:
         self._stats.append({name: float(value) for name, value in stats._asdict().items()})
 
     def row_due(self) -> bool:
-        """Whether the interval is over."""
+        """Returns whether the interval is over."""
         return time.monotonic() - self._began_at >= self._interval_s
 
     def interval(self) -> dict[str, Any]:
-        """Returns this learner's part of the next row, JSON-able, and starts a new interval."""
+        """Starts a new interval; returns this learner's part of the next row, JSON-able."""
         with self._lock:
             episodes, self._episodes = self._episodes, []
             actor_memory_mb, refused, stale = self._actor_memory_mb, self._refused, self._stale
@@ -164,7 +164,7 @@ class RunRecorder:
     def write_row(self, intervals: list[dict[str, Any]], progress: Progress) -> None:
         """Writes a row from all learners' parts, unless there was no update since the last row.
 
-        Of updates that were all skipped, a row has no statistics, and says how many these are.
+        If all updates were skipped, the row has no statistics, but the number of skipped updates.
         """
         for part in intervals:
             for episode in part["episodes"]:
@@ -186,7 +186,7 @@ class RunRecorder:
             **_reduce(stats),
         }
         self.last_row = row
-        for breakdown in self._breakdowns:  # first, as callbacks may look at the levels' rows
+        for breakdown in self._breakdowns:  # first, because callbacks may use the levels' rows
             breakdown.write(row, intervals)
         for writer in self._writers.values():
             writer.write(row)
@@ -196,7 +196,7 @@ class RunRecorder:
         return {
             "wall_time_s": self._wall_time_s,
             "episodes": self._window.state(),
-            **{f"{one.name}_episodes": one.state() for one in self._breakdowns},
+            **{f"{breakdown.name}_episodes": breakdown.state() for breakdown in self._breakdowns},
             "positions": {
                 **self._others_positions,
                 **{name: writer.position() for name, writer in self._files.items()},
@@ -204,18 +204,18 @@ class RunRecorder:
         }
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Restores what `state` returned and removes rows written later; None: a fresh run.
+        """Restores what `state` returned, and removes later rows; None: a fresh run.
 
         Raises:
-          ConfigError: a file does not fit the state.
+          ConfigError: a file does not match the state.
         """
         positions = {} if state is None else dict(state["positions"])
         for name, writer in self._files.items():
-            # A CSV file that the checkpoint does not know began after it: all its rows are later.
+            # A CSV file that is not in the checkpoint is newer, and so are all of its rows.
             began_later = state is not None and name in _MAY_BEGIN_LATER
             writer.rewind(positions.pop(name, {} if began_later else None))
-        # A run of several learners may resume with one, and later with several again: keep the
-        # position of the file that this run does not write.
+        # A run may resume with one learner instead of several, and later with several again: keep
+        # the positions of files that this run does not write.
         self._others_positions = positions
         if state is not None:
             self._wall_time_s = state["wall_time_s"]
@@ -231,7 +231,7 @@ class RunRecorder:
 
 
 def _reduce(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns what each column of numbers becomes; None are left out. {}: there are no rows."""
+    """Reduces each column to one number, ignoring None; {} if there are no rows."""
     return {name: _reduced(name, [row[name] for row in rows]) for name in rows[0]} if rows else {}
 
 

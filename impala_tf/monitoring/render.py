@@ -1,4 +1,4 @@
-"""The status of a run, as a panel for terminals and as one line for logs."""
+"""Renders a run's status: as a panel for terminals, and as one line for logs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from impala_tf.monitoring.status import ActorStatus, Status
 SILENT_AFTER_S = 30.0
 """Seconds without contact after which a process is highlighted."""
 
-_WIDTH = 100  # columns at most
-_MOST_TROUBLES = 3  # of actors, each a line
+_WIDTH = 100  # columns
+_MOST_TROUBLES = 3  # lines about actors
 _NO_STATUS = "waiting for the learner"
 _NO_ROW = "waiting for the first unrolls"
 _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
@@ -32,7 +32,7 @@ _FINAL_STATES = ("stopped", "done", "failed")
 
 
 def plain_line(status: Status | None, frames_per_s: float) -> str:
-    """Returns a status as one line; `frames_per_s` is used to estimate the time left."""
+    """Returns a status as one line. `frames_per_s` serves to estimate the time left."""
     if status is None:
         return f"starting: {_NO_STATUS}"
     if status["state"] == "starting":
@@ -53,12 +53,12 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
 
 
 def _known(row: Row, **forms: str) -> list[str]:
-    """Returns the text of each number that the row has."""
+    """Returns the formatted numbers that the row has."""
     return [form.format(row[name]) for name, form in forms.items() if row.get(name) is not None]
 
 
 def plain_table(*headings: str, texts: int = 1) -> Table:
-    """Returns an empty table without lines; the columns after the first `texts` hold numbers."""
+    """Returns an empty table without borders. Columns after the first `texts` hold numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for number, heading in enumerate(headings):
         is_text = number < texts
@@ -72,10 +72,10 @@ def panel(
     """Returns a status as a panel with a progress bar, the main numbers and the actors.
 
     Args:
-      status: None if there is none yet.
-      frames_per_s: used to estimate the time left.
-      now_s: seconds since 1970, by the clock of the machine that wrote the status.
-      max_actors: rows in the table of actors; further actors are only counted.
+      status: the status; None if there is none yet.
+      frames_per_s: serves to estimate the time left.
+      now_s: Unix time, by the clock of the machine that wrote the status.
+      max_actors: the most rows in the table of actors; further actors are only counted.
     """
     if status is None:
         return Panel(Text(_NO_STATUS), title="impala_tf", width=_WIDTH, padding=(0, 1))
@@ -116,7 +116,7 @@ def _before_training(status: Status) -> str:
 
 
 def troubles(status: Status) -> list[str]:
-    """Returns what keeps a run from training or from being saved, and since when."""
+    """Returns what keeps a run from training or from being saved, and since when, as lines."""
     lines = _away_learners(status)
     if status["state"] == "training" and (since_s := status.get("starving_since_unix_s")):
         lines.append(f"starving since {_clock(since_s)}: no unrolls from actors")
@@ -134,29 +134,29 @@ def _away_learners(status: Status) -> list[str]:
     if not away or status["state"] in _FINAL_STATES:
         return []
     here = status.get("num_learners", 1)
-    who = ", ".join(f"learner-{each['learner']} (since {_clock(each['since_unix_s'])})"
-                    for each in away)  # fmt: skip
-    return [f"training with {here} of {here + len(away)} learners; away: {who}"]
+    names = ", ".join(f"learner-{learner['learner']} (since {_clock(learner['since_unix_s'])})"
+                      for learner in away)  # fmt: skip
+    return [f"training with {here} of {here + len(away)} learners; away: {names}"]
 
 
 def _info_troubles(row: Mapping[str, Any]) -> list[str]:
-    """Returns a line if names of --info_metrics have no value although episodes have ended."""
+    """Returns a line if some --info_metrics have no value although episodes have ended."""
     if not row.get("episodes"):
         return []
     missing = [n.removeprefix(INFO) for n, v in row.items() if n.startswith(INFO) and v is None]
-    found = "the level's info has no number of this name; actor-0's log lists the names"
-    return [f"--info_metrics={','.join(missing)}: {found}"] if missing else []
+    reason = "the level's info has no number of this name; actor-0's log lists the names"
+    return [f"--info_metrics={','.join(missing)}: {reason}"] if missing else []
 
 
 def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:
-    """Returns what keeps actors from acting; the same trouble of several is said once."""
-    names: dict[str, list[str]] = {}
+    """Returns what keeps actors from acting, as lines: one for all actors with the same problem."""
+    names_by_trouble: dict[str, list[str]] = {}
     for actor in actors:
         if trouble := actor.get("trouble"):
-            names.setdefault(trouble, []).append(actor["name"])
+            names_by_trouble.setdefault(trouble, []).append(actor["name"])
     lines = [
-        f"{who[0]}{f' and {len(who) - 1} more' if len(who) > 1 else ''}: {trouble}"
-        for trouble, who in names.items()
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {trouble}"
+        for trouble, names in names_by_trouble.items()
     ]
     more = [f"and {len(lines) - _MOST_TROUBLES} more actors"] if len(lines) > _MOST_TROUBLES else []
     return lines[:_MOST_TROUBLES] + more
@@ -167,7 +167,7 @@ def _clock(unix_s: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration in its one or two largest units: 48 s, 11 min, 2 h 05 min, 3 d 04 h."""
+    """Formats a duration in one or two units: 48 s, 11 min, 2 h 05 min, 3 d 04 h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -180,13 +180,13 @@ def duration(seconds: float) -> str:
 
 
 def _share(status: Status) -> float:
-    """The progress, rounded down to a percent: 100 % means done."""
+    """Returns the progress, rounded down to whole percents, so that 100 % means done."""
     share = status["environment_frames"] / status["total_environment_frames"]
     return min(1.0, math.floor(share * 100) / 100)
 
 
 def _remaining(status: Status, frames_per_s: float) -> str:
-    """Returns how long training still takes, or what the run waits for after it; '': unknown."""
+    """Returns the remaining training time, or what the run waits for after it; '': unknown."""
     if status["state"] != "training":
         return ""
     left = status["total_environment_frames"] - status["environment_frames"]
@@ -194,12 +194,12 @@ def _remaining(status: Status, frames_per_s: float) -> str:
         return "" if _is_saved(status) else "writing the last checkpoint"
     if frames_per_s <= 0 or status.get("starving_since_unix_s"):
         return ""
-    # "0 s left" would look like a run that hangs, if the next update takes a while.
+    # At least 1 s: if the next update takes long, "0 s left" would look like a run that hangs.
     return f"{duration(max(1.0, left / frames_per_s))} left"
 
 
 def _is_saved(status: Status) -> bool:
-    """Tells whether the newest checkpoint has all that was trained."""
+    """Returns whether the newest checkpoint covers all of the training so far."""
     checkpoint = status["checkpoint"]
     frames = status["environment_frames"]
     return checkpoint is not None and checkpoint["environment_frames"] >= frames
@@ -210,7 +210,7 @@ def _mean(value: float) -> str:
 
 
 def mean_return(row: Mapping[str, Any]) -> str:
-    """Returns the mean return of a row of metrics, and of how many games it is the mean."""
+    """Returns the mean return of a row of metrics, and over how many games."""
     episodes = min(row["episodes"], 100)
     of = f"last {episodes} episode{'' if episodes == 1 else 's'}"
     return f"{_mean(row['episode_return_mean'])} ({of})"
@@ -226,7 +226,7 @@ def skipped(row: Mapping[str, Any]) -> str:
 
 
 def evaluation(status: Status) -> str:
-    """Returns the newest result of --eval_every in short; '' if there is none."""
+    """Returns the newest result of --eval_every as a short text; '' if there is none."""
     last = status.get("evaluation")
     if last is None:
         return ""
@@ -260,7 +260,7 @@ def _numbers(status: Status) -> Table:
     checkpoint = status["checkpoint"]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()  # shortened on a narrow terminal, like the hosts below
+    grid.add_column()  # truncated on a narrow terminal, like the hosts in the actors' table
     lines = {
         "frames": f"{status['environment_frames']:,} of {status['total_environment_frames']:,}"
         f" (1 agent step = {repeats} frame{'s' if repeats > 1 else ''})",

@@ -1,4 +1,4 @@
-"""A run's mean returns, read from its CSV files. Of several levels, each counts the same."""
+"""Reads a run's mean returns from its CSV files. If there are several levels, all count equally."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = Mapping[str, str]
 
 
 class Kind(enum.Enum):
-    """What a run's returns are, as a label of an axis; those that say most about a run first."""
+    """The kinds of a run's returns, as labels of an axis; the most informative first."""
 
     NORMALIZED = "mean over the levels of their normalised returns"
     LEVELS = "mean over the levels of their mean returns"
@@ -24,7 +24,7 @@ class Kind(enum.Enum):
 
     @property
     def column(self) -> str:
-        """Its name in a CSV file."""
+        """The kind's column in a CSV file."""
         names = {
             Kind.NORMALIZED: "normalized_mean_over_levels",
             Kind.LEVELS: "mean_over_levels",
@@ -41,50 +41,50 @@ class Point(NamedTuple):
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """Returns the rows of a CSV file that may still grow; [] before there is one."""
+    """Returns the rows of a CSV file that may still grow; [] if there is no file yet."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     except FileNotFoundError:
         return []
-    # The last line of a run that is training may not be whole.
+    # While a run trains, the last line may be incomplete.
     return [row for row in rows if None not in row.values()]
 
 
 def scores(metrics: Path) -> tuple[Kind, list[Point]]:
-    """Returns what a run is judged by: the first kind of `of_rows`, and its points.
+    """Returns the kind of returns by which to judge a run (the first of `of_rows`), and its points.
 
     Args:
-      metrics: its metrics.csv; there are no points before the file is there.
+      metrics: the run's metrics.csv; there are no points before it exists.
     """
     return next(iter(of_rows(csv_rows(metrics), metrics).items()))
 
 
 def of_rows(rows: Sequence[Row], metrics: Path) -> dict[Kind, list[Point]]:
-    """Returns the mean returns of each kind that a run has, best kind first.
+    """Returns the mean returns of each kind that a run has, the most informative kind first.
 
-    Of a run with several levels, these are the score of `LevelRows`, over time. A row has a point
-    once each level has finished a game. Without metrics-levels.csv, as in a run of one level, the
-    only kind is GAMES. Rows of an older version that did not write that file yet have no points.
+    For several levels, this is the score of `LevelRows` over time. A row has a point once each
+    level has finished a game. Without metrics-levels.csv, as in a run of one level, the only kind
+    is GAMES. Rows of older versions that did not write this file have no points.
 
     Args:
       rows: all rows of metrics.csv.
-      metrics: that file; metrics-levels.csv is looked for beside it, unless it is a copy with
-        another name.
+      metrics: the path of metrics.csv. metrics-levels.csv is read from the same folder, unless
+        `metrics` is a copy with another name.
     """
     games = [row for row in rows if row["episode_return_mean"]]
-    found = {Kind.GAMES: [Point(row, float(row["episode_return_mean"])) for row in games]}
+    points = {Kind.GAMES: [Point(row, float(row["episode_return_mean"])) for row in games]}
     logdir = Logdir(metrics.parent)
     moments = _levels_of(logdir.level_metrics) if metrics == logdir.metrics else {}
     if not moments:
-        return found
-    # Levels' rows are written first: a moment that metrics.csv does not have may lack levels.
+        return points
+    # Levels' rows are written first, so the last moment may be incomplete and not in metrics.csv.
     pairs = [(row, moments[_moment(row)]) for row in games if _moment(row) in moments]
     pairs = [(row, levels) for row, levels in pairs if mean_over_levels(levels) is not None]
-    found = {Kind.LEVELS: list(_points(pairs, "episode_return_mean")), **found}
+    points = {Kind.LEVELS: list(_points(pairs, "episode_return_mean")), **points}
     if pairs and all(is_normalized(levels) for _, levels in pairs):
-        found = {Kind.NORMALIZED: list(_points(pairs, "normalized_return_mean")), **found}
-    return found
+        points = {Kind.NORMALIZED: list(_points(pairs, "normalized_return_mean")), **points}
+    return points
 
 
 def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator[Point]:
@@ -95,13 +95,14 @@ def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator
 
 
 def _levels_of(path: Path) -> dict[tuple[str, str], list[Row]]:
-    """Returns the levels' rows at each moment at which all have one; {} if there is no file."""
+    """Returns the levels' rows of each moment that has all levels; {} if there is no file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return {}
     moments: dict[tuple[str, str], list[Row]] = {}
-    # A last line that is cut may look whole: its last cell, the normalised return, may be empty.
+    # Ignore a last line without a newline: it may look complete, because its last cell, the
+    # normalised return, may be empty.
     text = data[: data.rfind(b"\n") + 1].decode("utf-8")
     for row in csv.DictReader(io.StringIO(text)):
         moments.setdefault(_moment(row), []).append(row)

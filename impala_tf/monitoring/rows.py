@@ -1,4 +1,4 @@
-"""What rows of metrics are made of: windows of episodes, rates, and rows of parts of a run."""
+"""The contents of rows of metrics: windows of episodes, rates, and rows for parts of a run."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from impala_tf.monitoring.writers import Writer
 from impala_tf.types import Episode
 
 Parts = Sequence[Mapping[str, Any]]
-"""What each learner tells about an interval, by rank (see `recorder.RunRecorder.interval`)."""
+"""Each learner's part of a row, by rank (see `recorder.RunRecorder.interval`)."""
 
 
 GAMES = 100
-"""How many games a mean return is over."""
+"""The number of games of a mean return."""
 
 
 class Score(NamedTuple):
-    """What a run wants to be high."""
+    """The score that a run maximises."""
 
     mean: float
     games: int
-    """That have finished; of several levels, on the one that has the fewest."""
+    """How many games have finished; for several levels, on the level with the fewest."""
 
 
 class EpisodeWindow:
     """Counts finished games and averages the last 100.
 
     Args:
-      info_metrics: the names of `Episode.info`, if these are averaged, too.
+      info_metrics: the names of `Episode.info`, whose values are also averaged.
     """
 
     def __init__(self, info_metrics: Sequence[str] = ()) -> None:
@@ -42,7 +42,7 @@ class EpisodeWindow:
         self._last: deque[Episode] = deque(maxlen=GAMES)
 
     def add(self, episode: Episode) -> None:
-        """Counts a finished game."""
+        """Adds a finished game."""
         self._count += 1
         score, length = float(episode.episode_return), int(episode.episode_length)
         self._last.append(Episode(score, length, info=tuple(episode.info)))
@@ -57,7 +57,7 @@ class EpisodeWindow:
         }
 
     def _info_mean(self, number: int) -> float | None:
-        # A run that was resumed by an older version has games without it.
+        # Games from an older version may have no info.
         values = [episode.info[number] for episode in self._last if number < len(episode.info)]
         return _mean([value for value in values if value is not None])
 
@@ -82,7 +82,7 @@ class Rates:
     def __init__(
         self, agent_steps: int, environment_frames: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Starts to measure now, at the given counts (not 0 in a resumed run)."""
+        """Starts measuring now, from the given counts (not 0 in a resumed run)."""
         self._clock = clock
         self._last = (clock(), agent_steps, environment_frames)
 
@@ -100,14 +100,15 @@ class Rates:
 
 
 class Breakdown(abc.ABC):
-    """A file beside metrics.csv, in which each part of a run has a row for every row there.
+    """A further CSV file: for each row of metrics.csv, it has a row for each part of the run.
 
     Args:
-      writer: writes the rows; None: episodes are only counted, for a resume with more learners.
+      writer: writes the rows; None: only counts episodes, for a resume with more learners.
 
     Attributes:
-      name: what a part is; it names the file and the episodes in a checkpoint.
-      last_rows: what was written last.
+      writer: as given.
+      name: the name of a part, which names the file, and the episodes in a checkpoint.
+      last_rows: the rows that were written last.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Breakdown(abc.ABC):
                 self._window(self._part_of(rank, episode)).add(episode)
 
     def write(self, total: Row, parts: Parts) -> None:
-        """Writes a row for each part of the run; `total` is the row of all together."""
+        """Writes a row for each part of the run. `total` is the row of the whole run."""
         if self.writer is None:
             return
         progress = {name: total[name] for name in ("wall_time_s", "environment_frames")}
@@ -155,13 +156,13 @@ class Breakdown(abc.ABC):
 
 
 class LearnerRows(Breakdown):
-    """metrics-learners.csv: a row per learner, for runs of several.
+    """metrics-learners.csv: a row per learner, for runs with several learners.
 
     The columns do not depend on the number of learners, which may change when a run resumes.
 
     Args:
       writer: writes the rows.
-      members: numbers of the learners that train now, by rank; (): they are the ranks.
+      members: the numbers of the learners that train now, by rank; (): they equal the ranks.
     """
 
     name = "learner"
@@ -192,7 +193,7 @@ class LevelRows(Breakdown):
 
     Args:
       writer: writes the rows.
-      levels: the names of those that the agent learns.
+      levels: the names of the levels that the agent learns.
       normalize: maps (index, return) to the normalised return; None if none is published.
     """
 
@@ -235,29 +236,30 @@ class LevelRows(Breakdown):
 
 
 def mean_over_levels(rows: Sequence[Mapping[str, Any]], column: str = "") -> Score | None:
-    """Returns the mean over the levels of their mean returns; None until each has finished a game.
+    """Returns the mean of the levels' mean returns; None until each level has finished a game.
 
-    Of normalised ones, if each level has a published range: returns of different levels have no
-    common scale, and levels with short games would count more in a mean over games.
+    If each level has a published range, the returns are normalised, because returns of different
+    levels have no common scale. It is not a mean over games, in which levels with short games would
+    count more.
 
     Args:
-      rows: of `LevelRows`, one per level; or what metrics-levels.csv has of them, as text.
-      column: what is averaged, if that is not to depend on these rows.
+      rows: the rows of `LevelRows`, one per level, or those of metrics-levels.csv, as text.
+      column: the column to average; '': it depends on whether `is_normalized`.
     """
     games = min((int(row["episodes"]) for row in rows), default=0)
     if games == 0:
         return None
-    usual = "normalized_return_mean" if is_normalized(rows) else "episode_return_mean"
-    return Score(statistics.fmean(float(row[column or usual]) for row in rows), games)
+    default = "normalized_return_mean" if is_normalized(rows) else "episode_return_mean"
+    return Score(statistics.fmean(float(row[column or default]) for row in rows), games)
 
 
 def is_normalized(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Tells whether each level's row, as in `mean_over_levels`, has a normalised return."""
+    """Returns whether each level's row, as in `mean_over_levels`, has a normalised return."""
     return all(row.get("normalized_return_mean") not in (None, "") for row in rows)
 
 
 def _speed(total: Row, share: float | None) -> dict[str, float | None]:
-    """Returns a learner's share of the rates of all; None: it is not known."""
+    """Returns a learner's share of the whole run's rates; None if it is unknown."""
     rates = {name: total[name] for name in ("agent_steps_per_s", "frames_per_s")}
     return {
         name: None if rate is None or share is None else share * rate

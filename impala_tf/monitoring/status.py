@@ -1,4 +1,4 @@
-"""status.json: what the learner is doing now, for the display and for `frontend status`."""
+"""status.json: the learner's current state, for the display and for `frontend status`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, NotRequired, TypedDict
 from impala_tf.logdir import write_atomically
 
 State = Literal["starting", "training", "stopping", "stopped", "done", "failed"]
-"""`stopped`, `done` and `failed` are final: stopped can be resumed, done has had all its frames."""
+"""`stopped`, `done` and `failed` are final: stopped can be resumed, done has finished training."""
 
 
 class ActorStatus(TypedDict):
@@ -21,12 +21,12 @@ class ActorStatus(TypedDict):
     name: str
     host: str
     agent_steps_per_s: float
-    parameter_lag: float  # age of the parameters that it last acted with, in learner updates
-    push_wait_fraction: float  # fraction of its time that it waited for the learner
+    parameter_lag: float  # age of the parameters of its last unroll, in learner updates
+    push_wait_fraction: float  # fraction of its time spent waiting for the learner
     last_contact_unix_s: float
-    present: NotRequired[bool]  # it keeps a call open: a slow one calls once in minutes
-    environment_restarts: NotRequired[int]  # of environments that broke
-    trouble: NotRequired[str]  # what keeps it from acting; '': nothing
+    present: NotRequired[bool]  # whether it keeps a call open: a slow one may rarely push
+    environment_restarts: NotRequired[int]  # restarts of environments that broke
+    trouble: NotRequired[str]  # what keeps it from acting; '': nothing does
     memory_mb: NotRequired[float]  # peak resident memory so far, in MiB; 0: unknown
 
 
@@ -38,22 +38,22 @@ class CheckpointStatus(TypedDict):
 
 
 class ReplayStatus(TypedDict):
-    """Learner 0's replay, in agent steps."""
+    """Learner 0's replay buffer, in agent steps."""
 
     steps: int
     capacity: int
-    missing: int  # until learning begins
+    missing: int  # until learning starts
 
 
 class EvaluationStatus(TypedDict):
     """The newest result of --eval_every."""
 
-    environment_frames: int  # of its checkpoint
+    environment_frames: int  # of the evaluated checkpoint
     return_mean: float | None  # over all levels; None: no checkpoint was evaluated yet
-    normalized: NotRequired[bool]  # whether it is of several levels' normalised returns
+    normalized: NotRequired[bool]  # whether it is the mean of several levels' normalised returns
     episodes: int
     played: str  # unseen levels, or other seeds
-    awaited: bool  # the run has had all its frames, and its last checkpoint is evaluated
+    awaited: bool  # whether training is done, and the last checkpoint is being evaluated
 
 
 class StorageTrouble(TypedDict):
@@ -64,19 +64,19 @@ class StorageTrouble(TypedDict):
 
 
 class AwayLearner(TypedDict):
-    """A learner of the run without which the others train."""
+    """A learner of the run that is away while the others train."""
 
-    learner: int  # 2: it is learner-2
+    learner: int  # the number N of learner-N
     since_unix_s: float
 
 
 class Status(TypedDict):
-    """Everything that a display needs. Counts are over all learners."""
+    """The contents of status.json. Counts are over all learners."""
 
     state: State
     level_name: str
     agent_name: str
-    precision: NotRequired[str]  # what the learner's torso computes in on images
+    precision: NotRequired[str]  # the dtype in which the learner's torso computes on images
     logdir: str
     agent_steps: int
     environment_frames: int
@@ -86,20 +86,20 @@ class Status(TypedDict):
     row: Mapping[str, float | int | None] | None  # the last row of metrics.csv
     learners: Sequence[
         Mapping[str, float | int | None]
-    ]  # of metrics-learners.csv; [] if there is one
+    ]  # the last rows of metrics-learners.csv; [] if there is only one learner
     actors: list[ActorStatus]
     checkpoint: CheckpointStatus | None
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
-    starving_since_unix_s: NotRequired[float | None]  # no unrolls since then; None: there are
+    starving_since_unix_s: NotRequired[float | None]  # when unrolls stopped; None: they arrive
     storage_trouble: NotRequired[StorageTrouble | None]
-    num_learners: NotRequired[int]  # that train now
+    num_learners: NotRequired[int]  # the number of learners that train now
     away_learners: NotRequired[list[AwayLearner]]
-    refused_actor: NotRequired[str]  # who was refused in the last minute, and why; '': nobody
+    refused_actor: NotRequired[str]  # which actor was refused in the last minute, why; '': none
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
-    end_reason: NotRequired[str]  # why it is done before its last frame; '': it is not
-    notes: NotRequired[list[str]]  # what its user must know, the oldest first (see `notes.Notes`)
-    pid: NotRequired[int]  # `write_status` fills in these three
+    end_reason: NotRequired[str]  # why the run ended before its last frame; '': it did not
+    notes: NotRequired[list[str]]  # what the user must know, oldest first (see `notes.Notes`)
+    pid: NotRequired[int]  # `write_status` fills in this field and the next two
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set
 
@@ -107,14 +107,11 @@ class Status(TypedDict):
 _BLOCK, _SPARE = 4096, 512
 _RETRY_S = 0.25
 PATIENCE_S = 10.0
-"""For `read_status` where its answer is the last word on a run."""
+"""A `patience_s` for `read_status`, for callers that read the status only once."""
 
 
 def write_status(path: Path, status: Status) -> None:
-    """Replaces status.json as a whole, so that it can be read at any time.
-
-    Adds this process's id and the time.
-    """
+    """Replaces status.json atomically. Adds this process's id and the time."""
     stamped = {
         **status,
         "pid": os.getpid(),
@@ -122,7 +119,7 @@ def write_status(path: Path, status: Status) -> None:
         "updated_uptime_s": time.monotonic(),
     }
     text = json.dumps(stamped, default=float)
-    # Padded to whole blocks: on a full disk, it is written over the old one, into its blocks.
+    # Padded to whole blocks, so that on a full disk it can overwrite the old file in place.
     text = text.ljust(_BLOCK * ((len(text) + _SPARE) // _BLOCK + 1) - 1) + "\n"
     try:
         write_atomically(path, text)
@@ -133,14 +130,14 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path, patience_s: float = 0.0) -> Status | None:
-    """Returns what was written last.
+    """Returns the last written status.
 
-    None before the first write, in the middle of one, or where the file cannot be read: network
-    file systems fail for a moment now and then, which is no reason to stop a run.
+    Returns None if there is none yet, during a write, or if the file cannot be read: network file
+    systems sometimes fail briefly, which must not stop a run.
 
     Args:
-      path: of status.json.
-      patience_s: how long to try again if it is there and cannot be read.
+      path: the path of status.json.
+      patience_s: for how many seconds to retry if it exists but cannot be read.
     """
     until_s = time.monotonic() + patience_s
     while True:

@@ -1,4 +1,4 @@
-"""Training goes on while its files cannot be written; everybody is told, and writing is retried."""
+"""Keeps training running while its files cannot be written: reports that, and retries."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger("impala_tf.learner")
 class StorageWatch:
     """Remembers what could not be written, and since when. Thread-safe.
 
-    Only what has been written before may fail: otherwise a wrong flag would look like a full disk.
+    A first write may not fail: otherwise a wrong flag would look like a full disk.
 
     Args:
-      clock: seconds since 1970.
+      clock: returns the Unix time.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -31,10 +31,10 @@ class StorageWatch:
 
     @contextlib.contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """A block that writes `what`: an OSError in it is remembered instead of raised.
+        """Wraps code that writes `what`: an OSError is remembered instead of raised.
 
         Raises:
-          OSError: `what` could never be written.
+          OSError: `what` has not been written before.
         """
         try:
             yield
@@ -49,10 +49,10 @@ class StorageWatch:
                 _log.info("%s: can be written again", what)
 
     def look_for(self, file: Path) -> None:
-        """Remembers it as a trouble if a file of the run is gone that was there before.
+        """Remembers a problem if a file of the run has disappeared.
 
-        Then its folder was moved or deleted. What is written goes to the moved files, or to a new
-        folder that lacks the others, so it fails nowhere else.
+        Then its folder was moved or deleted. Writing would not fail: it goes to the moved files, or
+        to a new folder without the old files.
         """
         what = str(file)
         try:
@@ -64,14 +64,14 @@ class StorageWatch:
             )
             if what in self._proven and self._note(what, text):
                 _log.error("%s; training goes on", text)
-        except OSError:  # nothing is known; if it lasts, writing fails, too
+        except OSError:  # unknown; if it persists, writing fails, too
             return
         else:
             if self._works(what):
                 _log.info("%s: is there again", what)
 
     def _note(self, what: str, text: str) -> bool:
-        """Remembers a trouble; returns whether it is a new one."""
+        """Remembers a problem; returns whether it is new."""
         with self._lock:
             known = self._troubles.get(what)
             since_s = self._clock() if known is None else known["since_unix_s"]
@@ -79,18 +79,18 @@ class StorageWatch:
         return known is None
 
     def _works(self, what: str) -> bool:
-        """Remembers that there is no trouble; returns whether there was one."""
+        """Remembers that writing works; returns whether it failed before."""
         with self._lock:
             self._proven.add(what)
             return self._troubles.pop(what, None) is not None
 
     def forget(self, what: str) -> None:
-        """Forgets that `what` could not be written, because nobody needs it any more."""
+        """Forgets that `what` could not be written, when it is no longer needed."""
         with self._lock:
             self._troubles.pop(what, None)
 
     def trouble(self) -> StorageTrouble | None:
-        """Returns what has been impossible to write for longest; None: everything is written."""
+        """Returns the oldest problem; None if everything can be written."""
         with self._lock:
             troubles = self._troubles.values()
             return min(troubles, key=lambda trouble: trouble["since_unix_s"], default=None)

@@ -1,6 +1,6 @@
-"""--track=wandb: the metrics, the config and videos in Weights & Biases, too.
+"""--track=wandb: also writes the metrics, the config and videos to Weights & Biases.
 
-With WANDB_MODE=offline nothing leaves the machine; `wandb sync` uploads it later.
+With WANDB_MODE=offline, nothing leaves the machine; `wandb sync` uploads it later.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _log = logging.getLogger("impala_tf.monitoring")
 
 
 class WandbWriter:
-    """The rows of metrics.csv as points over environment_frames.
+    """Writes the rows of metrics.csv as points over environment_frames.
 
     Args:
-      logdir: the run's folder; its folder `wandb` holds the id of the run there, and what is not
+      logdir: the run's folder. Its folder `wandb` holds the run's id in W&B, and what is not
         uploaded yet.
       flags: {flag: value}, shown as the run's config.
     """
@@ -41,15 +41,15 @@ class WandbWriter:
         self._opened().log(points, step=int(row["environment_frames"] or 0))
 
     def add(self, values: Mapping[str, float], environment_frames: int) -> None:
-        """Adds other metrics, at the frames of the last row: W&B drops what is older."""
+        """Adds other metrics, at the frames of the last row: W&B drops older points."""
         self._opened().log(dict(values), step=environment_frames)
 
     def add_video(
         self, name: str, path: Path, environment_frames: int | None, caption: str | None = None
     ) -> None:
-        """Adds an mp4 file, at the frames of the last row: W&B drops what is older.
+        """Adds an mp4 file, at the frames of the last row: W&B drops older points.
 
-        None: after everything that is there, to a run that has ended.
+        With None, it is added at the end of a run that has ended.
         """
         import wandb
 
@@ -57,17 +57,17 @@ class WandbWriter:
         self._opened().log({name: film}, step=environment_frames)
 
     def position(self) -> dict[str, int]:
-        """Returns {}: nothing that was uploaded can be taken back."""
+        """Returns {}, because uploads cannot be undone."""
         return {}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Continues the run of this logdir; None: starts a new one.
+        """Continues the W&B run of this logdir; None: starts a new one.
 
-        If the server cannot be reached when a run resumes, what follows is kept for `wandb sync`:
-        a learner that is restarted must not end the run.
+        If a run resumes while the server is unreachable, further rows are stored for `wandb sync`:
+        a restarted learner must not end the run.
 
         Raises:
-          ConfigError: of a new run: nobody is logged in, or the server cannot be reached.
+          ConfigError: a new run cannot log in, or cannot reach the server.
         """
         self.close()
         if position is None:

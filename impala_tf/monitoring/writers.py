@@ -1,7 +1,7 @@
-"""Writers of the metrics: CSV and TensorBoard. Importing this file does not import TensorFlow.
+"""Writers of metrics: CSV and TensorBoard. Importing this file does not import TensorFlow.
 
-Writers can be rewound. A checkpoint stores the `position()` of each; a run that resumes from it
-calls `rewind` with it, which removes everything written later, so that no row appears twice.
+Writers can be rewound. A checkpoint stores the `position()` of each. A run that resumes from it
+calls `rewind` with this position, which removes all later rows, so that no row appears twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from impala_tf.config import ConfigError
 from impala_tf.logdir import NoLocksError, lock, os_error, sync
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
-_LARGEST_EVENTS = 8_000_000  # bytes of a file
+_LARGEST_EVENTS = 8_000_000  # bytes of an event file
 _PUT_BACK = "restore the file that belongs to the checkpoint, or choose another --logdir"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
@@ -30,18 +30,18 @@ _NO_CHECKPOINT = (
 
 
 class Writer(Protocol):
-    """Where rows go."""
+    """Writes rows of metrics."""
 
     def write(self, row: Row) -> None:
         """Adds a row."""
 
     def position(self) -> dict[str, int]:
-        """Returns where the rows so far end, flushed to the disk."""
+        """Returns where the rows end so far, after flushing them to the disk."""
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
         """Removes everything after `position`; None: starts a fresh run.
 
-        Files that a run may begin later take {}, too: the checkpoint does not know them.
+        A file that may start after the checkpoint also takes {}: it removes all rows.
         """
 
     def close(self) -> None:
@@ -49,11 +49,11 @@ class Writer(Protocol):
 
 
 class CsvWriter:
-    """A header, then one line per row, each written whole. A missing value is an empty cell.
+    """Writes a CSV file: a header, then one line per row. A missing value is an empty cell.
 
     Args:
-      path: such as metrics.csv.
-      columns: their names, in order, with their meanings.
+      path: the path of the file, such as metrics.csv.
+      columns: {name: meaning} of the columns, in order.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, str] = METRICS) -> None:
@@ -79,11 +79,11 @@ class CsvWriter:
         """Opens the file and truncates it to `position`.
 
         Args:
-          position: what `position` returned. None: starts the file of a fresh run; {}: removes all
+          position: what `position` returned; None: starts the file of a fresh run; {}: removes all
             rows, if there are any.
 
         Raises:
-          ConfigError: the position does not belong to this file, or another process writes it.
+          ConfigError: the position does not belong to this file, or another process is writing it.
         """
         self.close()
         create = 0 if position else os.O_CREAT
@@ -102,7 +102,7 @@ class CsvWriter:
             self._begin()
 
     def close(self) -> None:
-        """Closes the file; the next call opens it as a fresh run's."""
+        """Closes the file. The next call opens it for a fresh run."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -126,11 +126,11 @@ class CsvWriter:
             raise ConfigError(f"{self._path}: {error.strerror}") from None
 
     def _append(self, line: str) -> None:
-        # One system call per line: a killed run leaves whole lines, and nothing is buffered.
+        # One system call per line: a killed run leaves complete lines, and nothing is buffered.
         data, descriptor = line.encode(), self._opened()
         size = os.fstat(descriptor).st_size
         if os.write(descriptor, data) != len(data):
-            os.ftruncate(descriptor, size)  # Half a line would spoil the next one.
+            os.ftruncate(descriptor, size)  # a partial line would corrupt the next one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def _begin(self) -> None:
@@ -161,7 +161,7 @@ class CsvWriter:
         if problem:
             self.close()
             raise ConfigError(f"{self._path}: {problem}")
-        # The file of an older version keeps its columns: rewriting it might lose it.
+        # A file of an older version keeps its columns: rewriting it risks losing it.
         self._written = header.split(",")
         os.ftruncate(descriptor, offset)
 
@@ -176,7 +176,7 @@ def _cell(value: float | int | str | None) -> str:
 
 
 class TensorBoardWriter:
-    """The same rows as TensorBoard curves over environment_frames, named by TENSORBOARD_TAGS."""
+    """Writes rows as TensorBoard curves over environment_frames, named by TENSORBOARD_TAGS."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = Path(directory)
@@ -186,17 +186,17 @@ class TensorBoardWriter:
         """Adds a point to each curve that has a value, and flushes it for readers.
 
         Raises:
-          OSError: the file cannot be written; the next row starts another file.
+          OSError: the file cannot be written; the next row starts a new file.
         """
         import tensorflow as tf
 
         newest = self._event_files()[-1:]
         if self._writer is not None and newest and newest[0].stat().st_size > _LARGEST_EVENTS:
-            self.close()  # a complete file is copied to --mirror only once
+            self.close()  # --mirror copies a file only once when it no longer grows
         with self._failing():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
-            # Arrays, since TensorFlow caches every Python number that it converts, for ever.
+            # Arrays, because TensorFlow caches every Python number that it converts, forever.
             with self._writer.as_default(step=np.asarray(row["environment_frames"], np.int64)):
                 for name, value in row.items():
                     if value is not None:
@@ -208,7 +208,7 @@ class TensorBoardWriter:
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"
     ) -> None:
-        """Adds metrics that no column has, as GROUP/NAME."""
+        """Adds metrics that are not columns, as GROUP/NAME."""
         import tensorflow as tf
 
         if self._writer is None:
@@ -220,7 +220,7 @@ class TensorBoardWriter:
     def add_gif(
         self, name: str, gif: bytes, size: tuple[int, int], environment_frames: int
     ) -> None:
-        """Adds a GIF to the images, which play it; `size`: its width and height in pixels."""
+        """Adds an animated GIF to the images. `size` is its width and height in pixels."""
         import tensorflow as tf
 
         if self._writer is None:
@@ -239,7 +239,7 @@ class TensorBoardWriter:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """Raises OSError where TensorFlow cannot write; the next row begins a new file."""
+        """Converts TensorFlow's errors to OSError. The next row starts a new file."""
         import tensorflow as tf
 
         try:
@@ -259,8 +259,8 @@ class TensorBoardWriter:
         """Truncates the event files to `position` and removes later ones; None: a fresh run.
 
         Raises:
-          ConfigError: event files are missing or shorter than they were, or a fresh run would add
-            to another run's curves.
+          ConfigError: event files are missing or shorter than at the checkpoint, or a fresh run
+            would add to another run's curves.
         """
         self.close()
         files = {file.name: file for file in self._event_files()}
@@ -281,7 +281,7 @@ class TensorBoardWriter:
                 file.unlink()
 
     def close(self) -> None:
-        """Closes the event file; a later row starts another one."""
+        """Closes the event file. A later row starts a new one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
