@@ -1,4 +1,4 @@
-"""The model card, README.md of an exported folder, in the form that the Hugging Face hub reads."""
+"""The model card: README.md of an exported folder, in the format of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _FILES = {
 
 
 class Facts(NamedTuple):
-    """What a card says."""
+    """The facts in a card."""
 
     about: About
-    flags: Mapping[str, Any]  # that repeat the run
+    flags: Mapping[str, Any]  # the flags that repeat the run
     run: Run
     evaluation: Mapping[str, Any]  # evaluation.json
     difference: Difference
-    modules: Sequence[str]  # of the user's, which the level needs
-    files: Sequence[str]  # of the folder
+    modules: Sequence[str]  # the user's modules that the level needs
+    files: Sequence[str]  # the names of the files in the folder
 
 
 def text(facts: Facts) -> str:
@@ -67,12 +67,12 @@ def _levels_text(facts: Facts) -> str:
 
 
 def _rows(facts: Facts) -> list[Mapping[str, Any]]:
-    """Returns the figures of each level."""
+    """Returns the results of each level."""
     return list(facts.evaluation.get("levels", [facts.evaluation]))
 
 
 def _front_matter(facts: Facts) -> dict[str, Any]:
-    """Returns the card's metadata, as `huggingface_hub.ModelCardData` has it."""
+    """Returns the card's metadata, in the form of `huggingface_hub.ModelCardData`."""
     names = [row["level_name"] for row in _rows(facts)]
     tags = ["reinforcement-learning", "deep-reinforcement-learning", "impala"]
     results = [
@@ -136,18 +136,18 @@ def _evaluation(facts: Facts) -> str:
 
 
 def how_to_play(facts: Facts) -> str:
-    """Returns the part of the card that says how the agent plays."""
+    """Returns the part of the card that says how to play with the agent."""
     trust = ", trust_level_module=True" if facts.modules else ""
-    seen = "state"
+    arguments = "state"
     if configs.composition(facts.about.agent_name).observes_last_action_and_reward:
-        seen = "state, reward=reward"
+        arguments = "state, reward=reward"
     act = [
         "env = agent.make_env()  # a Gymnasium vector environment of length 1",
         "observation, _ = env.reset(seed=1)",
-        f"action, state = agent.act(observation[0])  # then agent.act(observation[0], {seen})",
+        f"action, state = agent.act(observation[0])  # then agent.act(observation[0], {arguments})",
     ]
     if facts.about.level["observation"].keys() != {""}:
-        act = [f"# then agent.act(observation, {seen}); the form: agent.observation_space",
+        act = [f"# then agent.act(observation, {arguments}); the form: agent.observation_space",
                "action, state = agent.act(observation)"]  # fmt: skip
     flag = " --trust_level_module" if facts.modules else ""
     python = [

@@ -1,4 +1,4 @@
-"""How far the answers of an exported model are from those of the agent that was trained."""
+"""Measures how much an exported model's outputs differ from those of the trained agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from impala_tf.processes.trained_agent import TrainedAgent
 
 _ENVS, _STEPS = 4, 250
-# Of the largest logit. Rounding the weights is no error; a wrong model is off by more.
+# Relative to the largest logit. Rounded weights stay within; a wrong model does not.
 _TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "int8": 0.25}
 _CURES = {
     "float32": "nothing was rounded, so this is a fault: please report it",
@@ -30,12 +30,12 @@ _CURES = {
 
 
 class Difference(NamedTuple):
-    """Of the logits for observations that the agent sees when it plays."""
+    """The difference of the logits, for observations from play."""
 
-    observations: int
-    largest: float
-    largest_logit: float  # of the trained agent
-    same_choice: float  # the share of observations with the same most likely action
+    observations: int  # how many
+    largest: float  # the largest absolute difference of logits
+    largest_logit: float  # the largest absolute logit of the trained agent
+    same_choice: float  # the fraction of observations with the same most likely action
 
     def __str__(self) -> str:
         return (
@@ -47,23 +47,23 @@ class Difference(NamedTuple):
 
 
 def difference(trained: TrainedAgent, exported: ExportedAgent, precision: str) -> Difference:
-    """Returns how far an exported model is from its agent while that one plays.
+    """Returns how much an exported model differs from its agent, while the model plays.
 
     Args:
-      trained: the agent.
-      exported: the model.
+      trained: the trained agent.
+      exported: the exported model.
       precision: --export_precision.
 
     Raises:
-      ConfigError: further than rounding explains, or the level raises.
+      ConfigError: the difference is larger than rounding explains, or the level raises.
     """
     config, spec, agent = trained.config, trained.spec, trained.agent
     layout, choose = layout_of(spec), greedy_of(spec.actions)
     policy = exported.policy(_ENVS, config.run.seed, "sampled")
-    first = suites.levels(config.environment)[0].level_name  # the one that `make` makes
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    first = suites.levels(config.environment)[0].level_name  # the level that `make` makes
+    logits: list[tuple[np.ndarray, np.ndarray]] = []
     named = functools.partial(
-        games.errors_named, first, lambda: f"after {len(found)} steps of play with the model"
+        games.errors_named, first, lambda: f"after {len(logits)} steps of play with the model"
     )
     with named():
         made = suites.make(config.environment, _ENVS, config.run.seed, num_actors=0)
@@ -74,19 +74,19 @@ def difference(trained: TrainedAgent, exported: ExportedAgent, precision: str) -
         with named():
             env_output = environment.reset()
         for _ in range(_STEPS):
-            before = tf.nest.map_structure(np.asarray, state)
-            answer, _ = policy(env_output, before)
-            seen = tf.nest.map_structure(tf.constant, layout.to_network(env_output))
-            outputs, state = step(seen, state)
-            found.append((answer.policy_logits, outputs.policy_logits.numpy()))
+            core_state = tf.nest.map_structure(np.asarray, state)
+            answer, _ = policy(env_output, core_state)
+            inputs = tf.nest.map_structure(tf.constant, layout.to_network(env_output))
+            outputs, state = step(inputs, state)
+            logits.append((answer.policy_logits, outputs.policy_logits.numpy()))
             with named():
                 env_output = environment.step(answer.action)
     finally:
         environment.close()
-    got, wanted = (np.concatenate(each) for each in zip(*found, strict=True))
-    same = np.isclose(choose(got), choose(wanted), atol=1e-2).reshape(len(got), -1).all(axis=1)
+    ours, theirs = (np.concatenate(arrays) for arrays in zip(*logits, strict=True))
+    same = np.isclose(choose(ours), choose(theirs), atol=1e-2).reshape(len(ours), -1).all(axis=1)
     result = Difference(
-        len(got), float(np.abs(got - wanted).max()), float(np.abs(wanted).max()), same.mean()
+        len(ours), float(np.abs(ours - theirs).max()), float(np.abs(theirs).max()), same.mean()
     )
     if not result.largest <= _TOLERANCES[precision] * max(1.0, result.largest_logit):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""--mode=export --to=FOLDER: a folder that others can use, and the Hugging Face hub accepts."""
+"""--mode=export --to=FOLDER: exports a folder for others, which the Hugging Face hub accepts."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 def main(given: Given) -> int:
     """Exports the agent of --logdir to the folder --to; returns 0.
 
-    The folder appears when it is whole. The model is played for its card.
+    The folder appears when it is complete. The model plays games for its card.
 
     Raises:
-      ConfigError: the folder is not empty or cannot be written, there is no agent in --logdir, or
-        LiteRT cannot compute it.
+      ConfigError: the folder is not empty or cannot be written, --logdir has no agent, or LiteRT
+        cannot compute its network.
     """
     target = Path(given["to"])
     _check_free(target)
     # Other machines compute in float32, and LiteRT has no bfloat16.
     config, spec = resolve(as_trained(given).replace(precision="float32"))
-    import_tensorflow()  # takes seconds; questions and wrong flags were told at once
+    import_tensorflow()  # takes seconds, so only after wrong flags have been reported
     from impala_tf.processes import trained_agent
 
     run = runs.read(Path(config.run.logdir))
@@ -88,10 +88,10 @@ def _check_free(target: Path) -> None:
 
 @contextlib.contextmanager
 def _made_aside(target: Path) -> Iterator[Path]:
-    """Yields a folder to fill, which becomes `target` on success, and goes on failure.
+    """Yields a folder to fill. On success it becomes `target`; on failure it is removed.
 
-    A folder that is there already, such as the mount of a container, cannot be replaced: what is
-    made moves into it.
+    An existing `target`, such as the mount of a container, cannot be replaced, so the contents are
+    moved into it.
     """
     is_there = target.is_dir()
     name = f".{target.name}.{os.getpid()}"
@@ -112,7 +112,7 @@ def _made_aside(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _refused(target: Path, *only: int) -> Iterator[None]:
-    """Raises ConfigError for an OSError, or for those with one of some numbers."""
+    """Converts an OSError to a ConfigError; with `only`, just those with these error numbers."""
     try:
         yield
     except OSError as error:
@@ -122,7 +122,7 @@ def _refused(target: Path, *only: int) -> Iterator[None]:
 
 
 def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
-    """Writes all files."""
+    """Writes all files into the folder."""
     from impala_tf.evaluation.export import export
     from impala_tf.learner.conversion import ConversionError, whole_file
 
@@ -133,8 +133,8 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
         (folder / exported.MODEL).write_bytes(whole_file(trained.agent, spec, precision))
     except ConversionError as error:
         raise ConfigError(f"--to: {' '.join(str(error).split())[:500]}") from error
-    found = difference(trained, ExportedAgent(folder, about, spec), precision)
-    print(found, flush=True)
+    logits_difference = difference(trained, ExportedAgent(folder, about, spec), precision)
+    print(logits_difference, flush=True)
     if precision == "float32":
         space, recipe = suites.action_space(config.environment), suites.recipe(config.environment)
         model, flag = folder / exported.SAVED_MODEL, f"--to={given['to']}"
@@ -148,7 +148,8 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
     for module in modules:
         if (path := Path(config.run.logdir) / f"{module}.py").is_file():  # from a notebook
             shutil.copyfile(path, folder / path.name)
-    facts = card.Facts(about, flags, run, evaluation, found, modules, _names(folder))
+    files = _names(folder)
+    facts = card.Facts(about, flags, run, evaluation, logits_difference, modules, files)
     (folder / exported.CARD).write_text(card.text(facts), encoding="utf-8")
 
 
@@ -168,20 +169,20 @@ def _about(trained: TrainedAgent, precision: str) -> About:
 
 
 def _played(folder: Path, given: Given) -> dict[str, Any]:
-    """Plays the exported agent; returns what evaluation.json holds."""
-    # Trusted, because as_trained asked for the run's modules.
+    """Plays the exported agent; returns the content of evaluation.json."""
+    # Trusted, because `as_trained` has already asked whether to import the run's modules.
     kept = ("test_num_episodes", "test_policy", "seed", "metrics_interval_s")
     flags = {name: given[name] for name in kept if name in given}
     of_test = {"mode": "test", "logdir": str(folder), "trust_level_module": True}
     player = players.of_exported(Given({**flags, **of_test}))
     print(f"playing {player.evaluation.test_num_episodes} games for the card", flush=True)
-    result, shown = evaluate_main.played(player)
-    evaluate_main.show(shown)
+    result, output = evaluate_main.played(player)
+    evaluate_main.show(output)
     return {**result, "checkpoint": exported.MODEL}
 
 
 def _repeating(logdir: Logdir) -> dict[str, Any]:
-    """Returns the flags that repeat the run; of an older one, all that this version knows."""
+    """Returns the flags that repeat the run; for older runs, all flags that this version knows."""
     described = provenance.read(logdir)
     flags: Mapping[str, Any] = described["flags"]
     known = {name: flags[name] for name in flags if name in BUILT_IN}
