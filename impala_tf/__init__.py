@@ -37,12 +37,12 @@ __all__ = [
     "train",
 ]
 
-# oneDNN's convolutions. TensorFlow reads this when it is imported. On processors without AVX512, it
-# would use its own, which take twice as long (sandbox/speed_records.md).
+# Use oneDNN's convolutions; TensorFlow reads this when it is imported. On processors without AVX512
+# it would use its own, which take twice as long (sandbox/speed_records.md).
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-# Imported when they are first used: launchers and actors import this package, too.
+# Imported at the first use, because launchers and actors import this package, too.
 _PLACES = {
     **dict.fromkeys(("Progress", "Run", "RunFailed", "train"), "impala_tf.api.run"),
     **dict.fromkeys(("Agent", "State", "load"), "impala_tf.api.agent"),

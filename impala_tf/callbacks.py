@@ -1,4 +1,4 @@
-"""What a callback of yours looks like: --callbacks=my_module:MyCallback."""
+"""The base class of your callbacks: --callbacks=my_module:MyCallback."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 
 
 class Callback:
-    """Is told what the first learner does. Subclasses override what they need.
+    """Follows what the first learner does. Subclasses override the methods that they need.
 
-    It is made without arguments, in the learner's process. Calls take the learner's time, so keep
-    `on_update` short. If one raises, the run writes a checkpoint and ends with status 2.
+    It is created without arguments, in the learner's process. Calls take the learner's time, so
+    keep `on_update` short. If a method raises, the run writes a checkpoint and ends with status 2.
     """
 
     stopping = False
 
     def stop(self) -> None:
-        """Ends the run after this update, with a checkpoint, as if it had had all its frames."""
+        """Ends the run after this update, with a checkpoint, as if training were complete."""
         self.stopping = True
 
     def on_update(self, statistics: Mapping[str, float]) -> None:
         """Called after every learner update.
 
         Args:
-          statistics: of the update, such as loss_total and gradient_norm.
+          statistics: {name: value} of the update, such as loss_total and gradient_norm.
         """
 
     def on_row(self, row: Mapping[str, Any]) -> Mapping[str, float] | None:
-        """Called with each row of metrics.csv; a metric that is not known is None or left out.
+        """Called with each row of metrics.csv; an unknown metric is None or missing.
 
         Returns:
           metrics to add, or None. They go to callback_metrics.csv and to TensorBoard.
         """
 
     def on_checkpoint(self, path: Path) -> None:
-        """Called after a checkpoint was written; `path` is its folder."""
+        """Called after each checkpoint; `path` is its folder."""
 
     def on_end(self, row: Mapping[str, Any] | None) -> None:
         """Called once when the run ends or is stopped, with the last row, if there is one."""

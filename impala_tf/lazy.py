@@ -1,7 +1,7 @@
-"""TensorFlow, imported when it is first used.
+"""TensorFlow, imported at its first use.
 
-The files of algorithms are read by launchers and actors, too, for the defaults and checks in them.
-Most of these never compute with TensorFlow, which takes seconds and 220 MB.
+Launchers and actors also import the files of algorithms, for their defaults and checks. Most of
+these processes never use TensorFlow, whose import takes seconds and 220 MB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of a logdir, and how to write a file that readers never see half of."""
+"""The files of a logdir, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.
 
 
 MIRRORED = "mirrored"
-"""Folder in a mirror (--mirror), and in no logdir."""
+"""A folder that only mirrors (--mirror) have, not logdirs."""
 
 
 class Logdir:
-    """The paths of a run. Creates nothing."""
+    """The paths of a run's files. It creates none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.json"  # every resolved flag, versions, protocol
         self.config_file = path / "config.yaml"  # the flags that repeat the run
         self.metrics = path / "metrics.csv"  # one row per interval
-        self.learner_metrics = path / "metrics-learners.csv"  # and learner, if there are several
-        self.level_metrics = path / "metrics-levels.csv"  # and level, if the agent learns several
+        self.learner_metrics = path / "metrics-learners.csv"  # also per learner, if several
+        self.level_metrics = path / "metrics-levels.csv"  # also per level, if several
         self.tensorboard = path / "tensorboard"  # folder of the same metrics as TensorBoard events
         self.checkpoints = path / "checkpoints"  # folder of the last checkpoints
         self.best = path / "best"  # folder of the checkpoint with the best mean return
@@ -40,29 +40,29 @@ class Logdir:
 
     @property
     def is_exported(self) -> bool:
-        """Whether this is such a folder. It has no run."""
+        """Whether this is an exported folder, which has no run."""
         return self.agent.is_file() and not self.config.exists()
 
     @property
     def is_mirror(self) -> bool:
-        """Whether this is what --mirror copies of a run, which looks like a logdir."""
+        """Whether this is a run's mirror (--mirror), which looks like a logdir."""
         return (self.path / MIRRORED).is_dir()
 
     def replay(self, learner: int) -> Path:
-        """Folder of a learner's replay, with --save_replay."""
+        """Returns the folder of a learner's replay, with --save_replay."""
         return self.path / "replay" / f"learner-{learner}"
 
     def status(self, learner: int = 0) -> Path:
-        """What a learner is doing now (JSON); learner 0's describes the whole run."""
+        """Returns the file of a learner's current state (JSON); learner 0's is of the whole run."""
         return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")
 
 
 def in_use(metrics: Path) -> bool:
-    """Tells whether another process trains in a logdir: a learner keeps its metrics.csv locked."""
+    """Returns whether a process trains in a logdir: a learner keeps its metrics.csv locked."""
     try:
         with metrics.open("rb") as file:
             lock(file.fileno(), metrics, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (FileNotFoundError, NoLocksError):  # without locks, no learner can be there
+    except (FileNotFoundError, NoLocksError):  # no learner can run without locks
         return False
     except BlockingIOError:
         return True
@@ -70,20 +70,20 @@ def in_use(metrics: Path) -> bool:
 
 
 class NoLocksError(OSError):
-    """A file system has no file locks; `strerror` says so, and what to do."""
+    """A file system has no file locks; `strerror` says this and what to do."""
 
 
 def lock(descriptor: int, path: Path, operation: int) -> None:
     """Locks an open file. The kernel releases the lock when the process ends, however it ends.
 
     Args:
-      descriptor: of the file.
-      path: of the file, for errors.
-      operation: as for `fcntl.flock`.
+      descriptor: the file's descriptor.
+      path: the file's path, for errors.
+      operation: see `fcntl.flock`.
 
     Raises:
-      BlockingIOError: another process has locked it, and `operation` has LOCK_NB.
-      NoLocksError: the file system has no locks, as Lustre without its option flock.
+      BlockingIOError: another process has locked the file, and `operation` has LOCK_NB.
+      NoLocksError: the file system has no locks, like Lustre without its option flock.
     """
     try:
         fcntl.flock(descriptor, operation)
@@ -98,29 +98,29 @@ def lock(descriptor: int, path: Path, operation: int) -> None:
 
 
 def holds_run(path: Path) -> bool:
-    """Tells whether a folder has files of a run."""
+    """Returns whether a folder has files of a run."""
     return any((path / name).exists() for name in _OF_A_RUN)
 
 
 def no_run(path: Path) -> str:
-    """Returns why a folder that should hold a run's config.json is of no use."""
+    """Returns why a folder cannot be used as a run's logdir, for messages."""
     if not path.exists():
-        looked = "" if path.is_absolute() else f" in {Path.cwd()}"
-        return f"no such folder{looked}"
+        parent = "" if path.is_absolute() else f" in {Path.cwd()}"
+        return f"no such folder{parent}"
     return "holds no run (no config.json)"
 
 
 def moved_aside(path: Path) -> Path | None:
-    """Renames a run's folder to the first of NAME.1, NAME.2, ... that is free.
+    """Renames a run's folder to the first free name of NAME.1, NAME.2, ...
 
-    If it is a link, the folder that it leads to is renamed, and made again: the next run belongs
-    there, too, on the large disk. If that folder cannot be renamed, as a mount, the link is.
+    If it is a symbolic link, its target is renamed and created again, so that the next run is on
+    the same disk. If the target cannot be renamed, like a mount, the link is renamed.
 
     Returns:
-      its new path; None if the folder is missing or holds no run.
+      the new path; None if the folder is missing or has no run.
 
     Raises:
-      OSError: it cannot be renamed.
+      OSError: the folder cannot be renamed.
     """
     path = path.absolute()
     if not holds_run(path):
@@ -133,22 +133,22 @@ def moved_aside(path: Path) -> Path | None:
                 folder.mkdir()
                 return target
         return _renamed(path)
-    except FileNotFoundError:  # another machine that shares the folder was quicker
+    except FileNotFoundError:  # another machine that shares the folder has renamed it
         return None
 
 
 def _renamed(path: Path) -> Path:
-    free = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-    target = next(each for each in free if not each.exists())
+    candidates = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    target = next(candidate for candidate in candidates if not candidate.exists())
     return path.rename(target)
 
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary name to write to; on success it replaces `path`, on failure it goes.
+    """Yields a temporary file to write. On success it replaces `path`; on failure it is removed.
 
-    Readers see the old file or the new one, also if the writer is killed. A power cut may still
-    lose the new one: nothing is flushed to the disk (see `sync`).
+    Readers see either the old file or the new one, even if the writer is killed. A power cut may
+    still lose the new one, because nothing is flushed to the disk (see `sync`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -160,21 +160,21 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` by a file that holds `text`; see `written_aside`."""
+    """Replaces `path` by a file with the content `text`; see `written_aside`."""
     with written_aside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaces a file atomically, by one whose name nobody could guess before.
+    """Replaces a file atomically. The temporary file's name cannot be guessed.
 
     Raises:
-      OSError: with this file's name, if it cannot be written.
+      OSError: the file cannot be written; the error has its name.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        descriptor = os.open(temporary, how, mode)
+        descriptor = os.open(temporary, flags, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         temporary.replace(path)
@@ -192,11 +192,11 @@ def _forget(path: Path) -> None:
 
 
 def os_error(message: str, path: Path) -> OSError:
-    """Returns the error that TensorFlow's message is about; it hides the system's in a long line.
+    """Returns the system's error that is contained in a long message of TensorFlow.
 
     Args:
-      message: of TensorFlow, about a file.
-      path: of the file.
+      message: TensorFlow's message about a file.
+      path: the file's path.
     """
     for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
         if os.strerror(code) in message:

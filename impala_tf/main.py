@@ -1,4 +1,4 @@
-"""What a command line asks for: training, one process of a run, an evaluation, a report, ..."""
+"""The entry point: runs what a command line asks for, such as training, an evaluation, a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-# Levels are drawn into images. Without a screen, SDL would complain that it finds none.
+# Levels render to images. Without this, SDL would complain if there is no screen.
 if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
@@ -46,8 +46,8 @@ from impala_tf.machine.process_lifetime import (
 _HELP = ("-h", "--help")
 
 
-# Imported where needed: the parent process of a local run does not load TensorFlow, and actors
-# decide for themselves.
+# Imported when needed: the parent process of a local run does not load TensorFlow, and actors load
+# it only with some flags.
 _MAINS = {
     "train": "processes.local_run",
     "learner": "processes.learner_main",
@@ -58,17 +58,17 @@ _MAINS = {
     "describe": "measure.describe_main",
     "benchmark": "measure.benchmark_main",
 }
-"""{--job_name of a run, or --mode: the module that does it}."""
+"""{--job_name of a run, or --mode: its module}."""
 
 
 def run(given: Given) -> int:
-    """Does what the flags ask for; returns the exit status."""
+    """Runs what the flags ask for; returns the exit status."""
     try:
         return _run(given)
     except LevelRaisedError as error:
         if not given["job_name"]:
             raise
-        # A process of a run: whoever started it starts it again.
+        # This is a process of a run: its parent or supervisor restarts it.
         command_line.fail(error, sys.argv[1:])
         return 1
 
@@ -96,9 +96,9 @@ def _run(given: Given) -> int:
 
 
 def _refuse_folder_alone(given: Given) -> None:
-    """Raises ConfigError if a command names only the folder of a run that has flags of its own.
+    """Raises ConfigError if a command gives the folder of a run without the run's flags.
 
-    Told about each flag that differs, the user would type them all; a file has them.
+    The message names the file that has them, so that the user need not type each flag.
     """
     if given["logdir"] is None or given["fresh"]:
         return
@@ -108,15 +108,15 @@ def _refuse_folder_alone(given: Given) -> None:
     described = provenance.read(logdir)
     flags = configs.missing(given, described.get("flags", {}), described.get("sources", {}))
     if flags and logdir.config_file.is_file():
-        theirs = " ".join(itertools.starmap(configs.to_flag, flags.items()))
+        missing = " ".join(itertools.starmap(configs.to_flag, flags.items()))
         raise ConfigError(
-            f"--logdir={logdir.path}: holds a run with {theirs}; to resume it, add"
+            f"--logdir={logdir.path}: holds a run with {missing}; to resume it, add"
             f" {shlex.join([f'--config={logdir.config_file}'])}, which has its flags"
         )
 
 
 def _print_notes(given: Given) -> None:
-    """Prints a line for each given flag that does nothing in a run."""
+    """Prints a line for each given flag that has no effect in the run."""
     from impala_tf.environments import suites
 
     for note in unused_flags.notes(given, suites.names(given.environment)):
@@ -124,7 +124,11 @@ def _print_notes(given: Given) -> None:
 
 
 def submit(given: Given) -> int:
-    """Hands a run to its engine, or prints what that would get; returns the exit status."""
+    """Submits a run to its engine, or with --dry_run prints what that would get.
+
+    Returns:
+      the exit status.
+    """
     from impala_tf.checkpoint import targets
     from impala_tf.frontend.engines import registry
     from impala_tf.frontend.engines.engine import Hooks
@@ -183,7 +187,7 @@ def join(given: Given) -> int:
 
 
 def _checked(given: Given) -> tuple[Config, Any]:
-    """Returns what `resolve` does: wrong flags are reported before anything is started."""
+    """Returns what `resolve` returns, after further checks, before anything is started."""
     from impala_tf.processes import run_folder
     from impala_tf.processes.common import logdir_of, resolve
 
@@ -194,17 +198,17 @@ def _checked(given: Given) -> tuple[Config, Any]:
 
 
 def _values(given: Given) -> Mapping[str, Any]:
-    """Returns what flags are on the given level, for --help."""
+    """Returns the values of all flags on the given level, for --help."""
     from impala_tf.processes.common import resolve
 
     return {**configs.to_dict(resolve(given)[0]), "logdir": given["logdir"]}
 
 
 def _command(arguments: list[str]) -> int:
-    """Does what a command line asks for, with or without a subcommand; returns the exit status.
+    """Runs a command line, with or without a subcommand; returns the exit status.
 
     Raises:
-      ConfigError: unusable words.
+      ConfigError: the command or an argument is invalid.
     """
     name, rest = arguments[0] if arguments else "", arguments[1:]
     if command_line.program() != "impala" or (name.startswith("-") and name not in _HELP):
@@ -268,11 +272,11 @@ def main() -> int:
 
 
 def program() -> NoReturn:
-    """The command of a process: does what `main` does, and ends the process."""
+    """Runs `main` and exits the process with its status."""
     status: int | str | None = 1
     try:
         status = main()
-    except SystemExit as done:  # of --help, for example
+    except SystemExit as done:  # raised by --help, for example
         status = done.code
     finally:
         exit_in_time(status if isinstance(status, int) else int(status is not None))
