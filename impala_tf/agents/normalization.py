@@ -12,8 +12,9 @@ _SCREEN = 32
 """Pixels. Images with a shorter side hold codes, not a scene. In MiniGrid, most cells are 1, goal
 and lava 8 and 9."""
 _SCREEN_LIMIT, _CODES_LIMIT, _VECTOR_LIMIT = 5.0, 20.0, 10.0  # in standard deviations
-# Added to variances. The unit of images is their whole range, so this is (0.8 grey levels)^2.
-_EPSILON = 1e-5
+# Added to variances. The unit of images is their whole range, so theirs is (0.8 grey levels)^2. For
+# vectors, it is the one of Gymnasium and Stable-Baselines3.
+_IMAGE_EPSILON, _VECTOR_EPSILON = 1e-5, 1e-8
 
 
 class ObservationNormalizer(snt.Module):
@@ -54,7 +55,8 @@ class ObservationNormalizer(snt.Module):
     def set(self, mean: tf.Tensor, variance: tf.Tensor) -> None:
         """Sets the statistics, float32 [*shape], in the observation's units."""
         self.mean.assign(mean)
-        self.inverse_std.assign(tf.math.rsqrt(variance + _EPSILON * self._unit**2))
+        epsilon = _VECTOR_EPSILON if self.lasting else _IMAGE_EPSILON * self._unit**2
+        self.inverse_std.assign(tf.math.rsqrt(variance + epsilon))
 
 
 @functools.cache

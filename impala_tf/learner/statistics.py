@@ -11,6 +11,10 @@ from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
 _MIN_RMS = 0.01
+_HIGHEST = 1e15
+"""Numbers beyond it are codes, such as "nothing there": float32 could not hold their squares."""
+_TRUSTED_STEPS, _OUTLIER_STDS = 1000.0, 50.0
+"""After so many observations, numbers that are further from the mean are outliers."""
 _MIN_STDS = (0.01, 0.01, 0.1)  # in formats 1, 2 and 3
 FORMAT = 3
 """The format of statistics in checkpoints. 1: sums and mean squares, which are inaccurate for
@@ -133,7 +137,8 @@ class PartStatistics(snt.Module):
     def moments(self, observations: tf.Tensor) -> list[Moments]:
         """Returns the moments of observations [T, B, *shape], as a list of one."""
         if self.lasting:
-            return [_moments_of(tf.reshape(observations, (-1, *observations.shape[2:])))]
+            values = tf.reshape(observations, (-1, *observations.shape[2:]))
+            return [_moments_of(self._without_outliers(values))]
 
         def add(step: tf.Tensor, moments: Moments) -> tuple[tf.Tensor, Moments]:
             return step + 1, _merged(moments, _moments_of(observations[step]))
@@ -175,6 +180,20 @@ class PartStatistics(snt.Module):
 
     def _moments(self) -> Moments:
         return Moments(self._count, self._mean, self._deviations)
+
+    def _without_outliers(self, values: tf.Tensor) -> tf.Tensor:
+        """Replaces what is no measurement in vectors [M, *shape] by the mean, and clips outliers.
+
+        These statistics never forget: one value of a simulator that blew up would make all others
+        look alike for the rest of the run. Numbers that really grow are followed, because each
+        batch at the limit raises the limit.
+        """
+        values = tf.cast(values, tf.float32)
+        values = tf.where(tf.abs(values) > _HIGHEST, self._mean, values)
+        std = tf.sqrt(self._deviations / tf.maximum(self._count, 1.0))
+        known = (self._count >= _TRUSTED_STEPS) & (std > 0.0)
+        reach = tf.where(known, _OUTLIER_STDS * std, 2.0 * _HIGHEST)
+        return tf.clip_by_value(values, self._mean - reach, self._mean + reach)
 
 
 class DictStatistics(snt.Module):

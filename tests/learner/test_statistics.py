@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
@@ -115,16 +117,14 @@ def test_observations_that_are_far_from_0_get_deviation_1(learners: int) -> None
     np.testing.assert_allclose(found.mean(0), 0, atol=0.1)  # -3e5 has no more digits
 
 
-def test_a_part_that_did_not_fit_is_left_out() -> None:
+def test_a_number_whose_square_is_infinite_counts_as_the_mean() -> None:
     """The square of 1e30 is infinite, and one such number would spoil the statistics for good."""
     normalizer = ObservationNormalizer((2,), "float32")
     statistics = PartStatistics(normalizer)
     add(statistics, statistics.moments(tf.constant([[[1.0, 2.0], [3.0, 4.0]]])))
-    before = normalizer.mean.numpy()
-    add(statistics, statistics.moments(tf.constant([[[1.0, 1e30], [3.0, 4.0]]])))
-    np.testing.assert_array_equal(normalizer.mean, before)
-    add(statistics, statistics.moments(tf.constant([[[1.0, 2.0], [3.0, 4.0]]])))
+    add(statistics, statistics.moments(tf.constant([[[1.0, 1e30], [3.0, 3.0]]])))
     np.testing.assert_allclose(normalizer.mean, [2.0, 3.0])
+    assert np.isfinite(normalizer.inverse_std).all()
 
 
 def test_statistics_of_old_checkpoints_are_converted() -> None:
@@ -147,9 +147,11 @@ def test_statistics_of_old_checkpoints_are_converted() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("dtype", "unit"), [("uint8", 255.0), ("float32", 1.0)])
+@pytest.mark.parametrize(
+    ("dtype", "unit", "epsilon"), [("uint8", 255.0, 1e-5), ("float32", 1.0, 1e-8)]
+)
 def test_observations_are_normalised_by_the_moments_of_all_that_were_added(
-    dtype: str, unit: float
+    dtype: str, unit: float, epsilon: float
 ) -> None:
     rng = np.random.default_rng(2)
     shape = (3, 4, 2)
@@ -166,9 +168,57 @@ def test_observations_are_normalised_by_the_moments_of_all_that_were_added(
         add(statistics, statistics.moments(tf.constant(steps)))
     add(statistics, statistics.no_moments())
     everything = np.concatenate(seen).reshape(-1, *shape).astype(np.float64)
-    expected = (everything - everything.mean(0)) / np.sqrt(everything.var(0) + 1e-5 * unit**2)
+    expected = (everything - everything.mean(0)) / np.sqrt(everything.var(0) + epsilon * unit**2)
     found = normalizer(tf.constant(everything.astype(dtype)), tf.float32)
     np.testing.assert_allclose(found, np.clip(expected, -5, 5), rtol=1e-2, atol=1e-2)
+
+
+def vectors_seen(batches: Iterable[npt.ArrayLike]) -> ObservationNormalizer:
+    """Returns the normaliser after batches of vectors, each [T, B, N]."""
+    observations = [np.asarray(batch, np.float32) for batch in batches]
+    normalizer = ObservationNormalizer(observations[0].shape[2:], "float32")
+    statistics = PartStatistics(normalizer)
+    for steps in observations:
+        add(statistics, statistics.moments(tf.constant(steps)))
+    return normalizer
+
+
+def test_a_simulator_that_blew_up_once_does_not_hide_everything_after_it() -> None:
+    """The statistics of vectors never forget."""
+    rng = np.random.default_rng(6)
+    batches = rng.normal(size=(100, 64, 32, 2))
+    batches[1, 7, :20, 0] = 1e6
+    seen = vectors_seen(batches)
+    assert (np.asarray(seen.inverse_std) > 0.8).all()
+
+
+def test_a_component_with_a_code_for_nothing_there_spoils_no_other() -> None:
+    batches = np.random.default_rng(7).normal(1000, 50, size=(20, 20, 32, 2))
+    batches[:, ::3, :, 1] = np.finfo(np.float32).max
+    seen = vectors_seen(batches)
+    values = seen(tf.constant(batches[0].reshape(-1, 2), tf.float32), tf.float32).numpy()
+    assert values[:, 0].std() == pytest.approx(1, abs=0.1)
+    assert np.isfinite(values).all()
+
+
+def test_numbers_that_grow_in_earnest_are_followed() -> None:
+    """At first a constant and a small number, then both a thousand times as far away."""
+    rng = np.random.default_rng(8)
+    small = rng.normal(size=(100, 20, 32, 2)) * [0, 0.01]
+    large = 10 * rng.normal(size=(40, 20, 32, 2))
+    seen = vectors_seen([*small, *large])
+    np.testing.assert_allclose(seen.inverse_std, 0.1 * np.sqrt(140 / 40), rtol=0.2)
+
+
+def test_small_components_are_brought_to_a_deviation_of_one_and_constant_ones_stay_still() -> None:
+    """Logarithmic returns or metres of small things; and a year."""
+    rng = np.random.default_rng(9)
+    small = 1e-3 * rng.normal(size=(20, 20, 32, 1))
+    year = np.full(small.shape, 2024.0)
+    batches = np.concatenate([small, year], axis=-1)
+    values = vectors_seen(batches)(tf.constant(batches[0, 0], tf.float32), tf.float32).numpy()
+    assert values[:, 0].std() == pytest.approx(1, abs=0.3)
+    assert np.abs(values[:, 1]).max() < 0.5
 
 
 def test_before_the_first_observation_images_are_scaled_to_one() -> None:
