@@ -17,10 +17,10 @@ from impala_tf.transport import credentials
 
 
 def ensure(learner: Path, actor: Path) -> bool:
-    """Fills both folders, unless they can be used together already; returns whether it did.
+    """Fills both folders, unless they already hold certificates of one run; returns whether it did.
 
     Raises:
-      ConfigError: if a folder cannot be written.
+      ConfigError: a folder cannot be written.
     """
     if _usable(learner, actor):
         return False
@@ -42,7 +42,7 @@ def _usable(learner: Path, actor: Path) -> bool:
     try:
         credentials.server_credentials(learner)
         credentials.channel_credentials(actor)
-    except credentials.ClockError:  # others would be as wrong as the clock
+    except credentials.ClockError:  # new certificates would be as wrong as the clock
         raise
     except ConfigError:  # missing, damaged or expired
         return False

@@ -1,8 +1,9 @@
-"""What a container runs: `learner|actor|join FLAGS`, `credentials ...`, or any other command.
+"""Runs a container's command: `learner|actor|join FLAGS`, `credentials ...`, or any other command.
 
-FLAGS are those of run_experiment.py. The entry point adds what a container needs besides: the role,
-an actor's number, a rendezvous for several learners, and a note for the health check
-(docker/health.py). `join` is a node of a job, such as a pod of --engine=kubernetes (see --join).
+FLAGS are those of run_experiment.py. The entry point adds what a container needs in addition: the
+role, an actor's number, a rendezvous for several learners, and a note for the health check
+(docker/health.py). `join` is for a node of a job, such as a pod of --engine=kubernetes (see
+--join).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def command(role: str, arguments: Sequence[str]) -> list[str]:
     """Returns the command of a role, and leaves a note for the health check.
 
     Raises:
-      ConfigError: if the flags are unusable.
+      ConfigError: the flags are unusable.
     """
     if role == "actor":
         return _actor_command(arguments)
@@ -85,7 +86,7 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
     if len(hosts) == 1:
         return _run_experiment(*added, *arguments)
     if os.environ.get(_GROUP_HOSTS):
-        # This container is in two networks, and its name may mean its address in either.
+        # This container is in two networks, and its name may mean either address.
         everywhere = f"0.0.0.0:{hosts[task].rpartition(':')[2]}"
         listening = ",".join([*hosts[:task], everywhere, *hosts[task + 1 :]])
         given = given.replace(learner_hosts=listening)
@@ -126,18 +127,20 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
     from impala_tf.frontend.plan import group_infos
 
     number, logdir = given["task"], Path(given["logdir"]).absolute()
-    # Where the learners reach each other, if that is a network without actors.
-    apart = os.environ.get(_GROUP_HOSTS, "")
-    names = apart.split(",") if apart else [host.rpartition(":")[0] for host in hosts]
+    # The learners' names in their own network, if they have one without actors.
+    group_hosts = os.environ.get(_GROUP_HOSTS, "")
+    names = group_hosts.split(",") if group_hosts else [host.rpartition(":")[0] for host in hosts]
     if len(names) != len(hosts):
-        raise ConfigError(f"{_GROUP_HOSTS}={apart}: name {len(hosts)}, as --learner_hosts does")
+        raise ConfigError(
+            f"{_GROUP_HOSTS}={group_hosts}: name {len(hosts)}, as --learner_hosts does"
+        )
     ports = [int(host.rpartition(":")[2]) for host in hosts]
-    # Each learner has a container, and so a machine, of its own.
+    # Each learner has its own container, which counts as a machine.
     learners, cluster = list(zip(names, ports, hosts, strict=True)), given.cluster
     groups = group_infos(learners, cluster.rendezvous_port, cluster.min_learners)
     name = f"learner-{number}"
     orders = state.Orders(
-        # Tells this group from others at the rendezvous.
+        # Distinguishes this group from others at the rendezvous.
         run_id=hashlib.sha256(f"{logdir} {hosts}".encode()).hexdigest()[:16],
         node=f"node-{name}",
         tmux_sess="",
@@ -164,7 +167,7 @@ def _leave(note: Mapping[str, object]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command in place of this process; returns an exit status only if that fails."""
+    """Replaces this process by the command; returns an exit status only if that fails."""
     if not arguments:
         return command_line.fail(ConfigError("name a role: learner, actor, join or credentials"))
     try:

@@ -1,9 +1,10 @@
-"""Tells whether the process of this container works: the HEALTHCHECK of the images.
+"""Tells whether this container's process works: the HEALTHCHECK of the images.
 
-The entry point leaves a note of what it started. `python docker/health.py` reads it, prints one
-line and exits with 0 (healthy) or 1. A healthy learner has written its status recently and presents
-its own certificate on its port. A healthy actor has updated its heartbeat recently. Uses only the
-standard library: it runs every few seconds next to a process that needs the processor.
+The entry point leaves a note about the process that it started. `python docker/health.py` reads it,
+prints one line and exits with 0 (healthy) or 1. A healthy learner has written its status recently
+and presents its own certificate on its port. A healthy actor has updated its heartbeat recently.
+Uses only the standard library: it runs every few seconds next to a process that needs the
+processor.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ UPDATE_MAX_AGE_S = 60.0
 SUPERVISOR_MAX_AGE_S = 30.0
 """A supervisor writes its state every 2 s."""
 HEARTBEAT_MAX_AGE_S = 180.0
-"""An actor updates its heartbeat after every step of its environments, for which it has
---environment_timeout_s, and at every call to the learner, which can wait a minute for room in the
+"""An actor updates its heartbeat after every step of its environments, which may take
+--environment_timeout_s, and at every call to the learner, which may wait a minute for room in the
 learner's queue."""
 
 
@@ -54,8 +55,9 @@ def trouble(note: dict[str, Any], uptime_s: float, answer_s: float = 5.0) -> str
     """Returns what is wrong with the process that a note describes, or ''.
 
     Args:
-      note: as `learner_note`, `actor_note` or `node_note` made it.
-      uptime_s: seconds of the monotonic clock, which the process uses too, and which is never set.
+      note: the result of `learner_note`, `actor_note` or `node_note`.
+      uptime_s: seconds of the monotonic clock, which the process uses, too, and which is never
+        adjusted.
       answer_s: how long a learner's port may take to answer.
     """
     if "supervisor" in note:
@@ -66,22 +68,26 @@ def trouble(note: dict[str, Any], uptime_s: float, answer_s: float = 5.0) -> str
 
 
 def _node_trouble(note: dict[str, Any], uptime_s: float, answer_s: float) -> str:
-    """Looks only at processes that run: the supervisor restarts the others, or waits with them."""
+    """Checks only running processes: the supervisor restarts the others, or waits with them."""
     try:
         state = json.loads(Path(note["supervisor"]).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return "the supervisor has not started yet"
-    # The supervisor reads this clock. Unlike the monotonic one, it counts suspended time.
+    # The supervisor uses this clock, which counts suspended time, unlike the monotonic clock.
     age_s = float(Path("/proc/uptime").read_text().split()[0]) - state["uptime_s"]
     if not -1 <= age_s <= SUPERVISOR_MAX_AGE_S:
         return f"the supervisor's state is {age_s:.0f} s old"
-    running = [name for name, each in state["processes"].items() if each["state"] == "running"]
+    running = [
+        name for name, process in state["processes"].items() if process["state"] == "running"
+    ]
     if "status" in note:
         if not running:
             return ""
         return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note, answer_s)
-    found = (_heartbeat_trouble(Path(note["heartbeats"][name]), uptime_s) for name in running)
-    return next((f"{name}: {text}" for name, text in zip(running, found, strict=True) if text), "")
+    troubles = (_heartbeat_trouble(Path(note["heartbeats"][name]), uptime_s) for name in running)
+    return next(
+        (f"{name}: {text}" for name, text in zip(running, troubles, strict=True) if text), ""
+    )
 
 
 def _heartbeat_trouble(path: Path, uptime_s: float) -> str:
@@ -114,7 +120,7 @@ def _status_trouble(path: Path, uptime_s: float) -> str:
 
 
 def _port_trouble(note: dict[str, Any], answer_s: float) -> str:
-    """Does only the TLS handshake. The learner rejects clients without a certificate after that."""
+    """Checks only the TLS handshake: a learner rejects clients without a certificate after that."""
     host, _, port = note["address"].rpartition(":")
     try:
         context = ssl.create_default_context(cafile=note["ca"])
@@ -129,7 +135,7 @@ def _port_trouble(note: dict[str, Any], answer_s: float) -> str:
 
 
 def _remarks(note: dict[str, Any]) -> str:
-    """Returns what is wrong, but would not be mended by a restart of this container."""
+    """Returns what is wrong, but would not be solved by a restart of this container."""
     try:
         status = json.loads(Path(note["status"]).read_text(encoding="utf-8"))
     except (KeyError, OSError, ValueError):
@@ -150,9 +156,9 @@ def main() -> int:
     except FileNotFoundError:
         print("no learner or actor was started in this container")
         return 1
-    found = trouble(note, time.monotonic())
-    print(found or f"healthy{_remarks(note)}")
-    return 1 if found else 0
+    problem = trouble(note, time.monotonic())
+    print(problem or f"healthy{_remarks(note)}")
+    return 1 if problem else 0
 
 
 if __name__ == "__main__":

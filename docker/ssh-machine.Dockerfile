@@ -1,5 +1,5 @@
-# A container that stands in for a remote machine, to try the front end; see ssh-cluster.yml. It has
-# SSH, tmux, Python and a compiler (Horovod needs one), and nothing of this project.
+# A container in place of a remote machine, to try the front end; see ssh-cluster.yml. It has SSH,
+# tmux, Python and a compiler (Horovod needs one), but nothing of this project.
 ARG BASE_IMAGE=debian:bookworm-slim
 FROM ${BASE_IMAGE}
 RUN apt-get update \

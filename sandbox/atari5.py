@@ -45,24 +45,24 @@ def atari5(returns: Mapping[str, float]) -> float:
 
 
 def _returns(arguments: Sequence[str]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {rom: [] for rom in WEIGHTS}
+    returns: dict[str, list[float]] = {rom: [] for rom in WEIGHTS}
     for argument in arguments:
         rom, _, name = argument.partition("=")
         if rom not in WEIGHTS or not Path(name).exists():
             raise ConfigError(f"{argument}: give ROM=PATH, with ROM one of {', '.join(WEIGHTS)}")
-        found[rom].append(_last_return(rom, Path(name)))
-    if missing := [rom for rom, values in found.items() if not values]:
+        returns[rom].append(_last_return(rom, Path(name)))
+    if missing := [rom for rom, values in returns.items() if not values]:
         raise ConfigError(f"no runs of {', '.join(missing)}: give ROM=PATH for each game")
-    return found
+    return returns
 
 
 def _last_return(rom: str, path: Path) -> float:
     """Returns the last mean return of a run; says so on stderr if it has not finished.
 
     Raises:
-      ConfigError: it is no run, or one of another game, or it has no return yet.
+      ConfigError: it is not a run, or is of another game, or has no return yet.
     """
-    # A copied CSV says neither its level nor how long the run was to be.
+    # A copied CSV does not say its level, nor how long the run should be.
     run = runs.read(path) if path.is_dir() else runs.read_csv(path, seed=1)
     if path.is_dir() and rom_of(run.level_name) != rom:
         raise ConfigError(f"{rom}={path}: its level is {run.level_name}; give a run of {rom}")
@@ -82,12 +82,12 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("runs", nargs="+", metavar="ROM=PATH", help="each game needs one or more")
     try:
-        found = _returns(parser.parse_args(arguments).runs)
+        seeds_of = _returns(parser.parse_args(arguments).runs)
     except ConfigError as error:
         print(*(f"atari5.py: {line}" for line in error.problems), sep="\n", file=sys.stderr)
         return 2
-    returns = {rom: statistics.fmean(seeds) for rom, seeds in found.items()}
-    for rom, seeds in found.items():
+    returns = {rom: statistics.fmean(seeds) for rom, seeds in seeds_of.items()}
+    for rom, seeds in seeds_of.items():
         line = f"{rom:<15}{returns[rom]:>10,.1f}{normalized(rom, returns[rom]):>8.1f} %"
         apart = f"  {len(seeds)} seeds, {min(seeds):,.1f} to {max(seeds):,.1f}"
         print(line + (apart if len(seeds) > 1 else ""))

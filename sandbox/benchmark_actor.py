@@ -1,9 +1,9 @@
-"""How long until an actor acts that is alone on its machine, and how much memory does it need?
+"""How long does an actor alone on its machine take to start, and how much memory does it need?
 
     python sandbox/benchmark_actor.py [FLAG ...]
 
-Starts a learner, then by turns an actor with --acting=tensorflow and one with --acting=litert. Each
-is started by hand, as on a machine of its own. Prints the seconds until it acts, its proportional
+Starts a learner, then in turn an actor with --acting=tensorflow and one with --acting=litert, each
+by hand, as on a machine of its own. Prints the seconds until it acts, its proportional
 set size (PSS) half a minute later, and the peak of its resident memory.
 """
 
@@ -42,9 +42,9 @@ def start(folder: Path, log: str, *flags: str) -> subprocess.Popen[bytes]:
 
 
 def mebibytes(path: str, name: str) -> float:
-    """Returns a line of smaps_rollup or status, see proc(5)."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    """Returns a value of smaps_rollup or status (see proc(5)) in MiB."""
+    match = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def measure(folder: Path, acting: str, flags: list[str]) -> None:

@@ -1,11 +1,11 @@
-"""One learner or two, and what sending gradients costs them.
+"""Compares one learner with two, and measures the cost of sending gradients.
 
     sudo python sandbox/benchmark_learners.py [--mbit=200] [--seconds=40] [FLAG ...]
 
 Trains on this machine with one learner, and with two that have half the batch each, with gradients
-as float32 and as float16. With --mbit, in a network namespace of its own whose loopback carries no
-more than that; this needs root. Prints agent steps a second and the share of the learners' time in
-the all-reduce. More flags are those of run_experiment.py.
+as float32 and as float16. With --mbit, this happens in a network namespace whose loopback is
+limited to that rate, which needs root. Prints agent steps per second and the share of the learners'
+time in the all-reduce. Other flags are passed to run_experiment.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START_S = 35.0
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--mbit", type=int, help="what the loopback carries a second")
+    parser.add_argument("--mbit", type=int, help="limit of the loopback, in Mbit per second")
     parser.add_argument("--seconds", default=40.0, type=float, help="each run, after its start")
     options, flags = parser.parse_known_args(arguments)
     within = limited(options.mbit) if options.mbit else []
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
 
 
 def limited(mbit: int) -> list[str]:
-    """Makes a network namespace with a slow loopback; returns what runs a command in it."""
+    """Makes a network namespace with a slow loopback; returns words that run a command in it."""
     within = ["ip", "netns", "exec", NAMESPACE]
     for command in (
         ["ip", "netns", "add", NAMESPACE],
@@ -65,7 +65,7 @@ def limited(mbit: int) -> list[str]:
 def measure(
     learners: int, flags: list[str], seconds: float, within: list[str]
 ) -> tuple[float, float]:
-    """Returns agent steps a second, and the all-reduce's share of the learners' time."""
+    """Returns agent steps per second, and the all-reduce's share of the learners' time."""
     with tempfile.TemporaryDirectory() as folder:
         workers, logdir = Path(folder, "workers.csv"), Path(folder, "run")
         rows = [f"learner,127.0.0.1,{8001 + 10 * n}" for n in range(learners)]
@@ -77,11 +77,11 @@ def measure(
              f"--workers_csv_path={workers}", f"--logdir={logdir}", f"--max_hours={hours}"],
             cwd=many_runs.PROJECT, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        found = many_runs.rows(logdir)[WARM_UP_ROWS:-1]
-        if len(found) < 2:
+        rows_after_start = many_runs.rows(logdir)[WARM_UP_ROWS:-1]
+        if len(rows_after_start) < 2:
             sys.exit(f"the run has not trained:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
-    shares = [float(row["learner_all_reduce_fraction"] or 0) for row in found]
-    return statistics.median(float(row["agent_steps_per_s"]) for row in found), (
+    shares = [float(row["learner_all_reduce_fraction"] or 0) for row in rows_after_start]
+    return statistics.median(float(row["agent_steps_per_s"]) for row in rows_after_start), (
         statistics.median(shares)
     )
 

@@ -10,13 +10,13 @@
         [--agent_name=NatureAgent] [--seconds=60] [--turns=3] [FLAG ...]
     python sandbox/benchmark_peers.py --sample_factory=SF/bin/python --to_return=18 --seconds=3600
 
-Trains on Pong by turns: this project, then each peer that is named. Sample Factory (Petrenko et
-al., 2020, arXiv 2006.11751) gets the same network, batches of the same size and one gradient step a
-batch; `peers/` has what the others get. Prints agent steps a second, without the start, and the
-memory of all processes together, then how the medians compare. With --to_return, it prints the
-minutes and agent steps until the mean return of the last 100 games first reached that, and
---seconds is the limit; Sample Factory then gets the settings with which it learns most from a
-frame. More flags are those of run_experiment.py.
+Trains on Pong in turn: this project, then each named peer. Sample Factory (Petrenko et al., 2020,
+arXiv 2006.11751) gets the same network, batches of the same size and one gradient step per batch;
+the settings of the others are in `peers/`. Prints agent steps per second, without the start, and
+the memory of all processes together, then compares the medians. With --to_return, prints the
+minutes and agent steps until the mean return of the last 100 games first reaches that, with
+--seconds as the limit; Sample Factory then gets the settings with which it learns most from a
+frame. Other flags are passed to run_experiment.py.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WORKERS = [
     "--async_rl=True", "--serial_mode=False", "--batched_sampling=False", "--rollout=32",
     "--summaries_use_frameskip=False", "--save_every_sec=100000",
 ]  # fmt: skip
-# The fastest of those that were tried on two cores; its own defaults take four epochs a batch.
+# The fastest tried settings on two cores; its defaults are four epochs per batch.
 _EQUAL_WORK = [f"--batch_size={BATCH}", "--num_epochs=1", "--num_batches_per_epoch=1"]
 _LEARNS_MOST = [
     "--batch_size=256", "--num_batches_per_epoch=4", "--num_epochs=4", "--normalize_input=True",
@@ -60,7 +60,7 @@ _PRINTED = re.compile(r"^([\d.]+) (\d+) (\S+)$", re.MULTILINE)
 
 
 class Point(NamedTuple):
-    """Where a run was at some time."""
+    """The progress of a run at some time."""
 
     s: float
     steps: int
@@ -76,7 +76,7 @@ class Contestant(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Of one run."""
+    """The measurements of one run."""
 
     points: list[Point]
     memory_mib: float  # the largest sum over all processes; shared pages count once
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> None:
                     f" {measured.memory_mib:6,.0f} MiB{_shown(reached, options)}",
                     flush=True,
                 )
-    ours, *_ = medians = {name: statistics.median(found) for name, found in rates.items()}
+    ours, *_ = medians = {name: statistics.median(values) for name, values in rates.items()}
     for name, median in medians.items():
         ratio = medians[ours] / median
         print(f"{options.agent_name}: {name}: median {median:,.0f}; {ours} is {ratio:.2f}x as fast")
@@ -120,17 +120,17 @@ def _options(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 def _contestants(
     options: argparse.Namespace, flags: list[str]
 ) -> dict[str, Callable[[Path], Contestant]]:
-    found: dict[str, Callable[[Path], Contestant]] = {}
-    found["impala_tf"] = lambda place: _ours(place, options, flags)
+    makers: dict[str, Callable[[Path], Contestant]] = {}
+    makers["impala_tf"] = lambda place: _ours(place, options, flags)
     if options.sample_factory:
-        found["Sample Factory"] = lambda place: _sample_factory(place, options)
+        makers["Sample Factory"] = lambda place: _sample_factory(place, options)
     if options.stable_baselines3:
-        found["Stable-Baselines3"] = lambda place: _script(
+        makers["Stable-Baselines3"] = lambda place: _script(
             options.stable_baselines3, "stable_baselines3_pong.py"
         )
     if options.rllib:
-        found["RLlib"] = lambda place: _script(options.rllib, "rllib_pong.py")
-    return found
+        makers["RLlib"] = lambda place: _script(options.rllib, "rllib_pong.py")
+    return makers
 
 
 def _script(python: Path, name: str) -> Contestant:
@@ -154,13 +154,13 @@ def _sample_factory(folder: Path, options: argparse.Namespace) -> Contestant:
         f"--encoder_conv_architecture={PEER_NETWORKS[options.agent_name]}",
         f"--train_dir={folder}", *options.peer_flag,
     ]  # fmt: skip
-    # Each of its processes has to register ALE's levels.
+    # Every process of Sample Factory has to register ALE's levels.
     (folder / "sitecustomize.py").write_text("import ale_py\n")
     return Contestant(command, _logged, {"PYTHONPATH": str(folder)})
 
 
 def _rows(folder: Path) -> list[Point]:
-    """Returns what this project wrote. A row's time counts from the first update on."""
+    """Returns this project's rows. Their time counts from the first update on."""
     return [
         Point(
             float(row["wall_time_s"]),
@@ -172,26 +172,26 @@ def _rows(folder: Path) -> list[Point]:
 
 
 def _logged(folder: Path) -> list[Point]:
-    """Returns what Sample Factory logged."""
+    """Returns the points in Sample Factory's log."""
     text = (folder / "out").read_text()
-    found, mean = [], float("nan")
+    points, mean = [], float("nan")
     for line in text.splitlines():
         if match := _PEER_RETURN.search(line):
             mean = float(match[3])
         if match := _PEER_LINE.search(line):
             at = datetime.datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").timestamp()
-            found.append(Point(at + int(match[2]) / 1000, int(match[3]), mean))
-    return found
+            points.append(Point(at + int(match[2]) / 1000, int(match[3]), mean))
+    return points
 
 
 def _printed(folder: Path) -> list[Point]:
-    """Returns what a script of `peers/` printed."""
+    """Returns the points that a script in `peers/` has printed."""
     lines = _PRINTED.findall((folder / "out").read_text())
     return [Point(float(s), int(steps), float(mean)) for s, steps, mean in lines]
 
 
 def _reached(points: list[Point], to_return: float | None) -> Point | None:
-    """Returns the first point with that mean return, its time from the first point on."""
+    """Returns the first point with that mean return; its time counts from the first point on."""
     if to_return is None:
         return None
     for point in points:
@@ -211,7 +211,7 @@ def _shown(reached: Point | None, options: argparse.Namespace) -> str:
 
 
 def _rate(points: list[Point]) -> float:
-    """Returns the slope between the first and the last point, the first quarter left out."""
+    """Returns the slope between the first and the last point, without the first quarter."""
     points = points[len(points) // 4 :]
     if len(points) < 2:
         sys.exit("too few figures: give more --seconds")
@@ -251,7 +251,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _tree(pid: int) -> list[int]:
-    """Returns a process and all that it started."""
+    """Returns a process and all its descendants."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
         children = [
@@ -259,7 +259,7 @@ def _tree(pid: int) -> list[int]:
         ]
     except OSError:  # it ended
         return [pid]
-    return [pid, *(each for child in children for each in _tree(child))]
+    return [pid, *(descendant for child in children for descendant in _tree(child))]
 
 
 def _pss_mib(pid: int) -> float:

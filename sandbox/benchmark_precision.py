@@ -2,9 +2,9 @@
 
     python sandbox/benchmark_precision.py [AGENT_NAME ...]
 
-Prints for each agent how many agent steps a second it makes in either precision: in updates of a
-learner with batches of 32 unrolls of 20, and in answers to an actor's 32 environments; on a thread,
-as where there are as many processes as cores. The two take turns, for machines are noisy.
+Prints the agent steps per second of each agent in either precision: for updates of a learner with
+batches of 32 unrolls of 20 steps, and for inference of an actor with 32 environments; on one
+thread, as with one process per core. The two take turns, because machines are noisy.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from impala_tf.processes import tensorflow_startup  # noqa: E402
 
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
-NUM_ENVS, BATCH_SIZE, UNROLL_LENGTH = 32, 32, 20  # of the preset
+NUM_ENVS, BATCH_SIZE, UNROLL_LENGTH = 32, 32, 20  # as in the preset
 TURNS, TURN_S = 5, 2.0
 
 
 def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Returns an update of a learner and an answer to an actor, ready to be timed."""
+    """Returns functions for an update of a learner and for inference, ready to be timed."""
     # Imported here: they import TensorFlow, which --help does not need.
     from impala_tf.agents import precision
     from impala_tf.agents.agent import agent_of
@@ -47,7 +47,7 @@ def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[]
 
 
 def rate(work: Callable[[], object], steps: int) -> float:
-    """Returns agent steps a second."""
+    """Returns agent steps per second."""
     done, started = 0, time.monotonic()
     while time.monotonic() - started < TURN_S:
         work()

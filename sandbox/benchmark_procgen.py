@@ -4,13 +4,13 @@
 
 Steps GAME (default: coinrun) with random actions, for SECONDS (default: 5) each, in this project's
 environments (EnvPool), with 16 and 64 games on one and two threads. Where the package
-procgen-mirror is installed, OpenAI's own vector environment takes turns with it. That package asks
-for older versions of NumPy and gym, so give it a virtual environment of its own, and there
+procgen-mirror is installed, OpenAI's own vector environment takes turns with it. That package needs
+older versions of NumPy and gym, so give it a virtual environment of its own, and there run
 
     pip install --no-deps procgen-mirror==0.10.7 gym3==0.3.3 gym==0.26.2 gym-notices==0.1.0
 
-Each line is the median of three rounds: steps per second, which need a machine with nothing else to
-do, and steps per second of processor time, which depend on other work less.
+Each line is the median of three rounds: steps per second, which need an otherwise idle machine, and
+steps per second of processor time, which depend less on other work.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def take_turns(
     num_actions: int = 15,
 ) -> None:
     """Measures engines in turn, three rounds, and prints the medians."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for _, (name, step) in itertools.product(range(ROUNDS), steps.items()):
-        found[name].append(measure(step, num_envs, seconds, num_actions))
-    for name, rounds in found.items():
+        results[name].append(measure(step, num_envs, seconds, num_actions))
+    for name, rounds in results.items():
         rate, efficiency = map(statistics.median, zip(*rounds, strict=True))
         print(
             f"{name:15} {num_envs} games, {num_threads} thread(s): {rate:8,.0f} steps/s, "

@@ -1,11 +1,11 @@
-"""How fast is a replay? This project's and cpprb's, in turns, with the same stacked frames.
+"""How fast is a replay? Measures this project's and cpprb's in turn, with the same stacked frames.
 
     pip install cpprb
     python sandbox/benchmark_replay.py [--capacity=50000] [--rounds=3]
 
-Prints agent steps per second that go in, agent steps per second that are drawn (batches of 128,
-with new priorities after each), and the memory of a full replay. cpprb gets every environment's
-steps into a buffer of its own, because it shares the frames of consecutive steps only.
+Prints added agent steps per second, drawn agent steps per second (batches of 128, with new
+priorities after each), and the memory of a full replay. cpprb gets a buffer for each environment,
+because it only shares the frames of consecutive steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENVS, BATCH, DRAWS, FRAMES = 4, 128, 200, 4
 
 
 class Found(NamedTuple):
-    """What was measured."""
+    """The measurements of a replay."""
 
     added_per_s: float  # agent steps
     drawn_per_s: float

@@ -3,8 +3,8 @@
     python sandbox/benchmark_retro.py [GAME] [STEPS]
 
 Plays GAME (default: Airstriker-Genesis-v0) with random actions, in one process and in eight, for
-STEPS agent steps (default: 2000) in all, and prints the processor time of all processes for each
-step. Starting the processes is left out.
+STEPS agent steps (default: 2000) in total. Prints the processor time of all processes per step,
+without starting them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Does one learner keep its pace under hundreds of actors, and do they all return to a new one?
+"""Does a learner keep its speed with hundreds of actors, and do all return after its restart?
 
     python sandbox/benchmark_scale.py [--actors=500] [--seconds=60] [FLAG ...]
 
 Starts a real learner and stand-ins for actors: real clients, each with a connection, a name and a
-certificate, that send one real unroll again and again at a real actor's pace. First a few of them,
-then all. Prints the learner's agent steps/s with both, its memory, and how old its unrolls are in
-learner updates. Then kills the learner (SIGKILL), starts it again, and prints how long it took
-until every stand-in had called it. Other flags are those of run_experiment.py.
+certificate, which repeatedly send one real unroll at a real actor's pace. First a few of them run,
+then all. Prints the learner's agent steps/s in both cases, its memory, and the age of its unrolls
+in learner updates. Then kills the learner (SIGKILL), restarts it, and prints how long it took until
+every stand-in had called it. Other flags are passed to run_experiment.py.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ class Learner:
         self.start()
 
     def start(self) -> None:
-        """Starts it; another one before must have ended."""
+        """Starts the learner; an earlier process must have ended."""
         self._logdir.status().unlink(missing_ok=True)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
 
     def wait(self, condition: Callable[[], bool], limit_s: float = 120.0) -> float:
-        """Waits until a condition holds; returns the seconds it took; exits if it has ended."""
+        """Waits until a condition holds; returns the seconds it took. Exits if the learner ends."""
         return many_runs.wait_for(condition, self._process, self._log, limit_s)
 
     def is_ready(self) -> bool:
-        """Whether actors can call it."""
+        """Whether actors can call the learner."""
         return self._logdir.status().exists() and self._logdir.credentials.exists()
 
     def kill(self) -> None:
-        """Ends it as a power cut would."""
+        """Ends the learner as a power cut would."""
         self._process.kill()
         self._process.wait()
 
@@ -78,19 +78,19 @@ class Learner:
         return statistics.median(self._rows()[before:] or [0.0])
 
     def policy_lag(self) -> float:
-        """Returns the mean of the newest row, in learner updates."""
+        """Returns the mean policy lag in the newest row, in learner updates."""
         return float(self._table()[-1]["policy_lag_mean"] or "nan")
 
     def memory_mib(self) -> float:
-        """Returns its resident memory."""
+        """Returns the learner's resident memory."""
         return float(psutil.Process(self._process.pid).memory_info().rss) / 2**20
 
     def threads(self) -> int:
-        """Returns how many threads it has."""
+        """Returns the learner's number of threads."""
         return psutil.Process(self._process.pid).num_threads()
 
     def actors(self) -> int:
-        """Returns how many actors have called it."""
+        """Returns how many actors have called the learner."""
         try:
             return len(json.loads(self._logdir.status().read_text())["actors"])
         except (OSError, ValueError):
@@ -106,9 +106,9 @@ class Learner:
 def stand_ins(
     first: int, count: int, flags: list[str], logdir: str, steps_per_s: float, stop: Event
 ) -> None:
-    """Runs `count` clients, each in a thread; in a process of its own."""
+    """Runs `count` clients, each in a thread, in this new process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(19)  # they stand for other machines, and should leave this one's cores to the learner
+    os.nice(19)  # real actors run elsewhere, so leave the cores to the learner
     from impala_tf.processes import tensorflow_startup
 
     tensorflow_startup.import_tensorflow()
@@ -144,12 +144,12 @@ def stand_ins(
                 fetched = client.fetch_parameters(version)
                 version = version if fetched is None else fetched[0]
                 stop.wait(pause_s)
-                mine = unroll._replace(parameter_version=unroll.parameter_version * 0 + version)
-                client.push(mine, (), ActorReport(steps_per_s))
+                sent = unroll._replace(parameter_version=unroll.parameter_version * 0 + version)
+                client.push(sent, (), ActorReport(steps_per_s))
         except ClientClosed:
             pass
 
-    threads = [threading.Thread(target=act, args=(first + each,)) for each in range(count)]
+    threads = [threading.Thread(target=act, args=(first + index,)) for index in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -187,10 +187,10 @@ def main() -> int:
             alone, before_mib = learner.rate(options.seconds), learner.memory_mib()
             print(f"{options.few} actors: {alone:,.0f} agent steps/s, {before_mib:,.0f} MiB,"
                   f" policy lag {learner.policy_lag():.0f}", flush=True)  # fmt: skip
-            left = options.actors - options.few
-            share = -(-left // options.processes)
-            for first in range(0, left, share):
-                start(options.few + first, min(share, left - first))
+            missing = options.actors - options.few
+            share = -(-missing // options.processes)
+            for first in range(0, missing, share):
+                start(options.few + first, min(share, missing - first))
             seconds = learner.wait(lambda: learner.actors() == options.actors, ALL_S)
             print(f"all {options.actors} had called after {seconds:.0f} s", flush=True)
             learner.rate(10 * ROW_S)

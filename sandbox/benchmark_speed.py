@@ -2,9 +2,9 @@
 
     python sandbox/benchmark_speed.py [SECONDS] [FLAG ...]
 
-Steps ALE's native vector environment alone, on as many threads as there are cores, before and after
-training for SECONDS (default 90) on the same machine with the given flags, and prints the ratio of
-agent steps a second. Machines are noisy: only the ratio of one run means something.
+Steps ALE's native vector environment alone, with one thread per core, before and after training for
+SECONDS (default: 90) on the same machine with the given flags. Prints the ratio of agent steps per
+second. Machines are noisy: only ratios from one run are meaningful.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WARM_UP_ROWS = 5
 
 
 def emulator_steps_per_s() -> float:
-    """Returns agent steps a second of the environment alone, with random actions."""
+    """Returns the agent steps per second of the environment alone, with random actions."""
     env = suites.make(
         EnvironmentConfig(level_name=LEVEL), NUM_ENVS, 1, num_threads=os.cpu_count() or 1
     )
@@ -47,7 +47,7 @@ def emulator_steps_per_s() -> float:
 
 
 def training_steps_per_s(seconds: float, flags: list[str]) -> float:
-    """Returns agent steps a second that the learner learned from, start-up left out."""
+    """Returns the agent steps per second that the learner learned from, without the start."""
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.Popen(
             [

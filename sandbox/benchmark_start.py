@@ -1,9 +1,9 @@
-"""How long until the first update of a run, and how much memory do its processes need?
+"""How long does a run take until its first update, and how much memory do its processes need?
 
     python sandbox/benchmark_start.py [FLAG ...]
 
-Starts a run on this machine, waits for its first update and 30 s more, and prints for each process
-its proportional set size (PSS): pages that several processes share count once, divided among them.
+Starts a run on this machine, waits for its first update and 30 s more, and prints the proportional
+set size (PSS) of each process: shared pages count once, divided among the processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE_S = 300.0
 
 
 def wait_for_update(logdir: Path, run: subprocess.Popen[bytes]) -> float:
-    """Returns the seconds until a status names the first agent step that was learned from."""
+    """Returns the seconds until status.json has the first agent step that was learned from."""
     started = time.monotonic()
     while (waited_s := time.monotonic() - started) < PATIENCE_S and run.poll() is None:
         time.sleep(0.05)
@@ -38,11 +38,11 @@ def wait_for_update(logdir: Path, run: subprocess.Popen[bytes]) -> float:
 
 def tree(pid: int) -> list[int]:
     """Returns a process and its descendants."""
-    found = [pid]
+    pids = [pid]
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in path.read_text().split():
-            found += tree(int(child))
-    return found
+            pids += tree(int(child))
+    return pids
 
 
 def describe(pid: int) -> tuple[str, float]:
@@ -72,13 +72,13 @@ def main(arguments: list[str]) -> None:
         try:
             print(f"first update after {wait_for_update(logdir, run):.1f} s", flush=True)
             time.sleep(AFTERWARDS_S)
-            found = [describe(pid) for pid in tree(run.pid)]
+            sizes = [describe(pid) for pid in tree(run.pid)]
         finally:
             run.send_signal(signal.SIGTERM)
             run.wait()
-    for name, megabytes in found:
+    for name, megabytes in sizes:
         print(f"{megabytes:8,.0f} MB  {name}")
-    print(f"{sum(megabytes for _, megabytes in found):8,.0f} MB  all")
+    print(f"{sum(megabytes for _, megabytes in sizes):8,.0f} MB  all")
 
 
 if __name__ == "__main__":

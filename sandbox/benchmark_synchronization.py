@@ -1,12 +1,12 @@
-"""What waiting costs: the settings of the paper's table 1, on this machine.
+"""What does waiting cost? Measures the settings of the paper's table 1 on this machine.
 
     python sandbox/benchmark_synchronization.py [--seconds=30] [--turns=2] [FLAG ...]
 
-Trains with the same network, environments, batches and loss, and changes only what processes wait
-for (--synchronization) and where actions are chosen (--inference): on Pong, whose steps are cheap
-and steady, and on a Pong whose games start slowly and unevenly (uneven.py). The settings take
-turns. Prints a table of environment frames a second, medians of the turns, beside the paper's.
-More flags are those of run_experiment.py.
+Trains with the same network, environments, batches and loss. Only what processes wait for
+(--synchronization) and where actions are chosen (--inference) change. The levels are Pong, whose
+steps are cheap and steady, and a Pong whose games start slowly and unevenly (uneven.py). The
+settings take turns. Prints a table of environment frames per second, as medians of the turns,
+beside those of the paper. Other flags are passed to run_experiment.py.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ FLAGS = (
     "--unroll_length=20", "--updates_per_batch=1", "--observation_normalization=none",
     "--total_environment_frames=1000000000", "--metrics_interval_s=1",
 )  # fmt: skip
-# Flags, and the paper's frames a second of IMPALA on its two tasks: 48 actors, 48 cores, with a GPU
-# where inference is batched.
+# Flags, and the paper's frames per second of IMPALA on its two tasks: with 48 actors, 48 cores, and
+# a GPU where inference is batched.
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
-    # A gradient of A3C is that of one actor's environments.
+    # In A3C, a gradient is computed from one actor's environments.
     "A3C": (("--algorithm=a3c", f"--batch_size={ENVIRONMENTS}"), ""),
     "batched A2C, sync. step": (("--synchronization=step", "--inference=learner"), ""),
     "batched A2C, sync. trajectory": (("--synchronization=trajectory",), ""),
@@ -55,23 +55,23 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", default=30.0, type=float, help="each run, after its start")
     parser.add_argument("--turns", default=2, type=int)
     options, flags = parser.parse_known_args(arguments)
-    found: dict[tuple[str, str], list[float]] = {}
+    rates_of: dict[tuple[str, str], list[float]] = {}
     for _ in range(options.turns):
         for task, level_name in TASKS.items():
             for name, (own, _) in SETTINGS.items():
                 rate = measure(
                     [f"--level_name={level_name}", *FLAGS, *own, *flags], options.seconds
                 )
-                found.setdefault((name, task), []).append(rate)
+                rates_of.setdefault((name, task), []).append(rate)
                 print(f"{name}, {task}: {rate:,.0f} frames/s", file=sys.stderr, flush=True)
     print(f"| frames/s | {' | '.join(TASKS)} | the paper's two tasks |\n|---|---|---|---|")
     for name, (_, paper) in SETTINGS.items():
-        rates = [f"{statistics.median(found[name, task]):,.0f}" for task in TASKS]
+        rates = [f"{statistics.median(rates_of[name, task]):,.0f}" for task in TASKS]
         print(f"| {name} | {' | '.join(rates)} | {paper.replace(' ', ', ')} |")
 
 
 def measure(flags: list[str], seconds: float) -> float:
-    """Returns the environment frames a second of a run, after its start."""
+    """Returns the environment frames per second of a run, after its start."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(many_runs.SCRIPT), *flags,
                    f"--logdir={folder}/run"]  # fmt: skip
@@ -95,7 +95,7 @@ def measure(flags: list[str], seconds: float) -> float:
 
 
 def steps(folder: Path) -> list[tuple[float, int]]:
-    """Returns (seconds, agent steps) of every row that is written."""
+    """Returns (seconds, agent steps) of every row so far."""
     rows = many_runs.rows(folder / "run")
     try:
         return [(float(row["wall_time_s"]), int(row["agent_steps"])) for row in rows]

@@ -2,8 +2,9 @@
 
     python sandbox/compare_flags.py TURNS SECONDS [FLAG ...] -- [FLAG ...] -- [FLAG ...]
 
-Trains on Pong for SECONDS with the flags before the first "--" and those after one of the others,
-by turns, because machines are noisy. Prints agent steps/s once a run trains, and their medians.
+Each group of flags after a "--" is a variant. Trains on Pong for SECONDS with the flags before the
+first "--" and those of each variant, in turn, because machines are noisy. Prints agent steps/s
+after the start, and their medians.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def main(arguments: list[str]) -> None:
     options, common = parser.parse_known_args(first)
     rates: list[list[float]] = [[] for _ in variants]
     for _ in range(options.turns):
-        for flags, found in zip(variants, rates, strict=True):
-            found.append(training_steps_per_s(options.seconds, [*common, *flags]))
-            print(f"{found[-1]:8,.0f}  {' '.join(flags)}", flush=True)
+        for flags, measured in zip(variants, rates, strict=True):
+            measured.append(training_steps_per_s(options.seconds, [*common, *flags]))
+            print(f"{measured[-1]:8,.0f}  {' '.join(flags)}", flush=True)
     print("median:")
-    for flags, found in zip(variants, rates, strict=True):
-        print(f"{statistics.median(found):8,.0f}  {' '.join(flags)}")
+    for flags, measured in zip(variants, rates, strict=True):
+        print(f"{statistics.median(measured):8,.0f}  {' '.join(flags)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ runs are kept, and the one that was training resumes from its checkpoint. Agents
 seeds may be added later.
 
 Writes report.html, report.md and report.csv to the folder (default: runs/compare/LEVEL, with the
-algorithm if that is given). Flags of the report, such as --report_return, are passed on to it.
+algorithm if one is given). Flags of the report, such as --report_return, are passed on to it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _OWN = {"agent_name": "agent_names", "seed": "seeds", "logdir": "folder"}
 
 
 class _Compared(NamedTuple):
-    """What is compared with others."""
+    """A network with an algorithm, to compare with others."""
 
     agent_name: str
-    algorithm: str  # "": of the other flags
+    algorithm: str  # "" for the one in the other flags
 
     @property
     def name(self) -> str:
@@ -60,10 +60,10 @@ class Plan(NamedTuple):
 
 
 def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
-    """Returns what is to be done; nothing is touched.
+    """Returns what to train and report; touches nothing.
 
     Raises:
-      ConfigError: a flag, level or agent that cannot be used.
+      ConfigError: a flag, level or agent cannot be used.
     """
     names = [flag.partition("=")[0].lstrip("-") for flag in flags]
     problems = [f"--{n}: give --{_OWN[n]} instead" for n in names if n in _OWN]
@@ -82,10 +82,10 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
     folder = options.folder or _folder(command_line.parse(shared))
     compared = [_Compared(*pair) for pair in itertools.product(agents, algorithms or [""])]
     seeds = range(1, options.seeds + 1)
-    runs = [_run(folder, shared, each, seed) for seed in seeds for each in compared]
-    # The level was named on the command line, so its module is wanted.
+    runs = [_run(folder, shared, contestant, seed) for seed in seeds for contestant in compared]
+    # The user has named the level on this command line, so its module is trusted.
     report = ["--mode=report", f"--report_folder={folder}", "--trust_level_module"]
-    report += [f"--logdir={folder / each.name}" for each in compared]
+    report += [f"--logdir={folder / contestant.name}" for contestant in compared]
     return Plan(folder, shared, runs, [*report, *(f for f in flags if _is_of_report(f))])
 
 
@@ -108,9 +108,9 @@ def _run(folder: Path, shared: Sequence[str], compared: _Compared, seed: int) ->
 
 
 def train(planned: Plan, watcher: Watcher, stop: StopRequest) -> int:
-    """Trains what is not complete yet; returns 0, or the exit status of the first run that fails.
+    """Trains incomplete runs; returns 0, or the exit status of the first run that fails.
 
-    A run that was stopped counts as failed: 1.
+    A stopped run counts as failed, with status 1.
     """
     for run in planned.runs:
         if many_runs.is_done(run.logdir):

@@ -1,4 +1,4 @@
-"""Shows how far a comparison is: every agent's runs, all together, and the time left."""
+"""Shows the progress of a comparison: of each agent's runs and of all, with the time left."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RunProgress(NamedTuple):
     seed: int
     logdir: Path
     total_frames: int
-    flags: list[str]  # that the other runs do not have
+    flags: list[str]  # its own flags, which the other runs do not have
     interval_s: float  # between printed lines
 
     @property
     def log(self) -> Path:
-        """What the run prints."""
+        """The file with the run's output."""
         return self.logdir.with_suffix(".log")
 
     def status(self) -> Status | None:
@@ -41,21 +41,21 @@ class RunProgress(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """How far a comparison is."""
+    """The progress of a comparison."""
 
     share: float  # of all frames, 0 to 1
     seconds_left: float | None  # None: no run has a speed yet
 
 
 def estimate(runs: Sequence[tuple[RunProgress, Status | None]]) -> Estimate:
-    """Returns how far the runs are and how long the rest takes at each agent's own speed.
+    """Returns the progress of the runs, and the time left at each agent's own speed.
 
-    An agent that has not trained yet counts as fast as the others on average.
+    An agent that has not trained yet is assumed to have the others' average speed.
     """
     frames, seconds = collections.Counter[str](), collections.Counter[str]()
     for run, status in runs:
         row = (status["row"] if status else None) or {}
-        # The first frames tell nothing: a run needs some seconds to start.
+        # The first frames say nothing about the speed: a run needs some seconds to start.
         if _frames(status) >= _TELLING * run.total_frames:
             frames[run.agent_name] += int(row.get("environment_frames") or 0)
             seconds[run.agent_name] += round(row.get("wall_time_s") or 0)
@@ -65,11 +65,11 @@ def estimate(runs: Sequence[tuple[RunProgress, Status | None]]) -> Estimate:
     if not per_frame:
         return Estimate(share, None)
     usual = sum(per_frame.values()) / len(per_frame)
-    left = (
+    seconds_left = (
         max(0, run.total_frames - _frames(status)) * per_frame.get(run.agent_name, usual)
         for run, status in runs
     )
-    return Estimate(share, sum(left))
+    return Estimate(share, sum(seconds_left))
 
 
 def _frames(status: Status | None) -> int:
@@ -77,10 +77,10 @@ def _frames(status: Status | None) -> int:
 
 
 class Watcher:
-    """A context that shows the progress: live on a terminal, otherwise a line now and then.
+    """A context that shows the progress: live on a terminal, otherwise in occasional lines.
 
     Attributes:
-      failed: what to print about a run that failed.
+      failed: the message about a run that failed.
     """
 
     def __init__(self, runs: Sequence[RunProgress]) -> None:
@@ -117,11 +117,11 @@ class Watcher:
         self._progress.stop()
 
     def begin(self, run: RunProgress) -> None:
-        """Says that this run trains now."""
+        """Tells the watcher that this run trains now."""
         self._current, self._next_line_s = run, 0.0
 
     def update(self) -> None:
-        """Shows what the runs' status files say now."""
+        """Shows the current state of the runs' status files."""
         statuses = [(run, run.status()) for run in self._runs]
         if self._console.is_terminal:
             self._draw(statuses)
@@ -142,9 +142,9 @@ class Watcher:
 
     def _draw(self, statuses: Sequence[tuple[RunProgress, Status | None]]) -> None:
         for agent, task in self._tasks.items():
-            mine = [pair for pair in statuses if pair[0].agent_name == agent]
-            begun = [run for run, status in mine if status is not None or run is self._current]
-            done = sum(_frames(status) for _, status in mine)
+            own = [pair for pair in statuses if pair[0].agent_name == agent]
+            begun = [run for run, status in own if status is not None or run is self._current]
+            done = sum(_frames(status) for _, status in own)
             self._progress.update(task, completed=done, note=_note(begun[-1]) if begun else "")
         done = sum(_frames(status) for _, status in statuses)
         self._progress.update(self._all, completed=done, note=_left(estimate(statuses)))
@@ -163,8 +163,8 @@ def _note(run: RunProgress) -> str:
 
 
 def _all(statuses: Sequence[tuple[RunProgress, Status | None]]) -> str:
-    found = estimate(statuses)
-    return ", ".join(part for part in (f"{found.share:.0%}", _left(found)) if part)
+    progress = estimate(statuses)
+    return ", ".join(part for part in (f"{progress.share:.0%}", _left(progress)) if part)
 
 
 def _left(found: Estimate) -> str:

@@ -1,6 +1,6 @@
 """Draws the terminal display of a run as a picture: python sandbox/draw_display.py LOGDIR OUT.svg.
 
-Call it while the run trains: it draws what the terminal shows at that moment.
+Call this while the run trains: it draws what the terminal shows at that moment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
         panel(status, row.get("frames_per_s") or 0.0, status["updated_unix_s"], max_actors=8)
     )
     svg = console.export_svg(title="python run_experiment.py")
-    # rich names a font that viewers would download; their own monospace font will do.
+    # rich names a font that viewers would download; their own monospace font is good enough.
     options.out.write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
 
 

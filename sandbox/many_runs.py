@@ -1,4 +1,4 @@
-"""What scripts need that start many runs one after another: train, resume, and stop cleanly."""
+"""For scripts that start many runs one after another: train, resume, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SCRIPT = PROJECT / "run_experiment.py"
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line with --flag=value for each flag and value that are two words.
+    """Returns a command line in which each flag and its value are one word, --flag=value.
 
-    A parser that does not know the flags of a run takes such a value for a word of its own.
+    A parser that does not know a run's flags would take a separate value for an argument.
     """
     return [
         word.text if word.value is None or "=" in word.text else f"{word.text}={word.value}"
@@ -44,12 +44,13 @@ def run_experiment(
 ) -> int:
     """Runs run_experiment.py to its end; returns its exit status.
 
-    The run is asked to stop when this process is (then it writes a checkpoint), and ends with it.
+    When this process is asked to stop, so is the run, which then writes a checkpoint. The run ends
+    with this process.
 
     Args:
-      flags: of run_experiment.py.
-      stop: installed.
-      output: where the run prints; None: where this process does.
+      flags: the flags for run_experiment.py.
+      stop: the installed request.
+      output: the file for the run's output. None: the output of this process.
       while_running: called four times per second.
     """
     run = subprocess.Popen(
@@ -57,7 +58,7 @@ def run_experiment(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if output is None else subprocess.STDOUT,
-        # In a session of its own, Ctrl-C reaches it once, and not twice.
+        # In a session of its own, Ctrl-C reaches it only once.
         start_new_session=True,
         env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
     )
@@ -77,14 +78,14 @@ def wait_for(
 ) -> float:
     """Waits until a condition holds; returns the seconds it took.
 
-    If the process ends before, or nothing happens, exits with 1 and the log's last lines.
+    If the process ends first, or the limit is over, exits with 1 and the log's last lines.
 
     Args:
-      condition: what is waited for.
-      process: without it, the condition never holds.
-      log: where the process prints.
+      condition: tells whether to stop waiting.
+      process: the process without which the condition never holds.
+      log: the file with the process's output.
       limit_s: the longest wait.
-      poll_s: seconds between two looks.
+      poll_s: seconds between checks.
     """
     began = time.monotonic()
     while not condition():
@@ -102,7 +103,7 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
     """Exits with 2 and the run's own lines if run_experiment.py refuses these flags.
 
     Args:
-      flags: of a run; whatever its folder holds is not compared with them.
+      flags: the flags of a run. They are not compared with a run in its folder.
     """
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *flags, "--dry_run", "--fresh"],
@@ -113,13 +114,13 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
 
 
 def is_done(logdir: Path) -> bool:
-    """Whether a run has had all its frames."""
+    """Whether a run is done."""
     status = read_status(Logdir(logdir).status())
     return status is not None and status["state"] == "done"
 
 
 def rows(logdir: Path) -> list[dict[str, str]]:
-    """Returns the rows of a run's metrics.csv; [] before there is one."""
+    """Returns the rows of a run's metrics.csv; [] if there is none yet."""
     try:
         with Logdir(logdir).metrics.open(newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))
@@ -128,15 +129,15 @@ def rows(logdir: Path) -> list[dict[str, str]]:
 
 
 def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
-    """Exits with 2 if the folder holds runs of something else, and notes what these are.
+    """Exits with 2 if the folder holds runs of something else; otherwise notes what it holds.
 
     Args:
-      folder: of the runs.
-      mine: what all runs in one folder share, JSON-able.
+      folder: the folder of the runs.
+      mine: what all runs in the folder have in common, JSON-able.
     """
     path = folder / "runs_of.json"
-    # If the first run was refused, there is nothing beside this file.
-    if path.exists() and any(each != path for each in folder.iterdir()):
+    # A folder with only this file has no runs: the first one was refused.
+    if path.exists() and any(file != path for file in folder.iterdir()):
         theirs = json.loads(path.read_text(encoding="utf-8"))
     else:
         theirs = mine

@@ -1,9 +1,9 @@
-"""All of IMPALA in one process. Read this first; a debugger works in it.
+"""All of IMPALA in one process. Read this first; debuggers work with it.
 
     python sandbox/one_process.py [LEVEL] [--flag=value ...]
 
-Two threads act, the main thread learns. `Mailbox` takes the place of the network; the other parts
-are those of a real run. A real run adds processes (impala_tf/processes), gRPC
+Two threads act, and the main thread learns. `Mailbox` replaces the network; the other parts are
+those of a real run. A real run adds processes (impala_tf/processes), gRPC
 (impala_tf/transport), checkpoints, metrics, and more than one learner.
 """
 
@@ -69,8 +69,8 @@ class Mailbox:
 
 
 def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> None:
-    """Steps N environments with parameters that may be some updates old, and sends unrolls."""
-    num_envs = config.optimizer.batch_size  # so that what one actor sends is one batch
+    """Steps N environments with parameters that may be a few updates old, and sends unrolls."""
+    num_envs = config.optimizer.batch_size  # so that one actor's unrolls are one batch
     agent = agent_of(config.agent, spec)
     environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed=task))
     unroll_length = config.optimizer.unroll_length

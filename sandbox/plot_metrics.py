@@ -3,7 +3,7 @@
 A path is a logdir, or a copy of its metrics.csv. Runs with the same label are seeds: their mean is
 drawn with its 95 % interval, as in a report (--mode=report). Logdirs without a label are named by
 agent, algorithm and the flags that differ. A copied CSV does not say what it is: give it a label.
-Without metrics-levels.csv, the returns of an agent of several levels are those of all games.
+Without metrics-levels.csv, returns of an agent of several levels are means over all games.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from impala_tf.reporting.summary import Exhibit, summarize_level
 
 
 def level(arguments: Sequence[str]) -> Level:
-    """Returns what is to be drawn.
+    """Returns the level with the runs to draw.
 
     Args:
-      arguments: [LABEL=]PATH each.
+      arguments: words of the form [LABEL=]PATH.
 
     Raises:
-      ConfigError: a path that is no run's, or the runs are of several levels.
+      ConfigError: a path is not a run's, or the runs are of several levels.
     """
     given = [_split(argument) for argument in arguments]
     labelled = [Setting(name, tuple(_runs(name, given))) for name in _labels(given)]
     logdirs = ",".join(str(path) for label, path in given if not label)
-    found = settings.group(runs.find(logdirs)) if logdirs else []
+    unlabelled = settings.group(runs.find(logdirs)) if logdirs else []
     read = [run.level_name for setting in labelled for run in setting.runs]
-    names = dict.fromkeys([*read, *(each.name for each in found)])
+    names = dict.fromkeys([*read, *(group.name for group in unlabelled)])
     names.pop(runs.UNKNOWN, None)  # of a copied CSV
     if len(names) > 1:
         raise ConfigError(f"runs of several levels: {', '.join(names)}")
-    name, others = (found[0].name, found[0].settings) if found else ("", ())
-    return settings.on_one_scale(Level(name, (*labelled, *others)))
+    name, more_settings = (unlabelled[0].name, unlabelled[0].settings) if unlabelled else ("", ())
+    return settings.on_one_scale(Level(name, (*labelled, *more_settings)))
 
 
 def _split(argument: str) -> tuple[str, Path]:
@@ -74,11 +74,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.out.suffix != ".svg":
         parser.error(f"{options.out}: the picture's name must end with .svg")
     try:
-        found = level(options.paths)
+        drawn = level(options.paths)
     except ConfigError as error:
         print("\n".join(f"plot_metrics.py: {line}" for line in error.problems), file=sys.stderr)
         return 2
-    picture = curves.picture(summarize_level(found, {s: Exhibit() for s in found.settings}, None))
+    picture = curves.picture(summarize_level(drawn, {s: Exhibit() for s in drawn.settings}, None))
     if picture is None:
         print("plot_metrics.py: no run has finished a game", file=sys.stderr)
         return 2

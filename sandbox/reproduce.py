@@ -3,15 +3,16 @@
     make reproduce LEVEL=PongNoFrameskip-v4 SEEDS=3
     python sandbox/reproduce.py LEVEL [--seeds=N] [--folder=DIR] [--write_band] [FLAG ...]
 
-Trains one seed after another with `run_experiment.py` and the given flags; runs that are complete
-are kept, and others resume. Then writes to the folder (default: runs/reproduce/LEVEL):
+Trains one seed after another with `run_experiment.py` and the given flags; complete runs are kept,
+and others resume. Then writes to the folder (default: runs/reproduce/LEVEL):
 
-    table.md      return after so many steps and minutes, per seed, with machine and commit
+    table.md      return after given numbers of steps, with minutes, per seed; machine and commit
     curves.csv    the curves' points
-    curves.png    every seed, and their mean and spread
+    curves.png    every seed, with their mean and spread
 
-sandbox/bands/LEVEL.csv holds the flags of a level, and the return that a seed must have after so
-many agent steps. Exits with 1 if a seed is below it. --write_band makes the file from these seeds.
+sandbox/bands/LEVEL.csv holds the flags of a level, and the returns that a seed must have after
+given numbers of agent steps. Exits with 1 if a seed is below. --write_band makes the file from
+these seeds.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from impala_tf.monitoring.returns import Kind, scores  # noqa: E402
 from impala_tf.processes import provenance  # noqa: E402
 
 MILESTONES = 8
-# A band leaves this share of what the seeds gained as room for the next seeds' luck.
+# A band is lower than its seeds by this share of their gain, as the next seeds may have less luck.
 ROOM = 0.15
-# Runs end with a whole batch, so not all after the same step.
+# Runs end with a whole batch, so they differ a little in length.
 WHOLE_RUN = 0.98
 
 
@@ -54,7 +55,7 @@ class Curve(NamedTuple):
     kind: Kind
 
     def at(self, agent_steps: float) -> tuple[float, float] | None:
-        """Returns (return, minutes) after so many steps; None if the run ended before."""
+        """Returns (return, minutes) after a number of steps; None if the run ended before."""
         if agent_steps > self.agent_steps[-1]:
             return None
         row = int(np.searchsorted(self.agent_steps, agent_steps))
@@ -62,7 +63,7 @@ class Curve(NamedTuple):
 
 
 class Band(NamedTuple):
-    """What a level's seeds must reach."""
+    """The returns that a level's seeds must reach."""
 
     flags: list[str]
     minima: list[tuple[int, float]]  # (agent steps, return)
@@ -83,7 +84,7 @@ def train(level: str, seed: int, logdir: Path, flags: list[str], stop: StopReque
 
 
 def read_curve(seed: int, logdir: Path) -> Curve:
-    """Reads a run's metrics; of several levels, the mean over the levels, as in a report."""
+    """Reads a run's metrics; for several levels, the mean over the levels, as in a report."""
     kind, points = scores(Logdir(logdir).metrics)
     if not points:
         sys.exit(f"{logdir}: no game has finished, or none of some level; train longer")
@@ -103,7 +104,7 @@ def read_band(path: Path) -> Band | None:
 
 
 def write_band(path: Path, flags: list[str], curves: list[Curve]) -> None:
-    """Keeps what these seeds reached, less some room, as what later seeds must reach."""
+    """Writes a band for later seeds: the returns of these seeds, less some room."""
     last = min(curve.agent_steps[-1] for curve in curves)
     low = min(curve.returns[0] for curve in curves)
     high = max(curve.returns.max() for curve in curves)
@@ -114,7 +115,7 @@ def write_band(path: Path, flags: list[str], curves: list[Curve]) -> None:
         writer.writerow(["agent_steps", "minimum_return"])
         for part in range(1, MILESTONES + 1):
             steps = int(WHOLE_RUN * last * part / MILESTONES)
-            reached = min(found[0] for curve in curves if (found := curve.at(steps)))
+            reached = min(point[0] for curve in curves if (point := curve.at(steps)))
             writer.writerow([steps, round(reached - ROOM * (high - low), 2)])
     print(f"written to {path}")
 
@@ -126,17 +127,17 @@ def merged(usual: list[str], given: list[str]) -> list[str]:
 
 
 def misses(curves: list[Curve], band: Band) -> list[str]:
-    """Returns one line for every seed and milestone that is below the band."""
-    found = []
+    """Returns one line for each seed and milestone below the band."""
+    lines = []
     for curve in curves:
         for steps, minimum in band.minima:
             reached = curve.at(steps)
             if reached is None or reached[0] < minimum:
                 got = "ended before" if reached is None else f"{reached[0]:.2f}"
-                found.append(
+                lines.append(
                     f"seed {curve.seed}, {steps:,} agent steps: {got}; the band starts at {minimum}"
                 )
-    return found
+    return lines
 
 
 def table(
@@ -160,8 +161,8 @@ def table(
     for milestone in steps:
         cells = []
         for curve in curves:
-            found = curve.at(milestone)
-            cells.append("–" if found is None else f"{found[0]:.1f} ({found[1]:.1f} min)")
+            point = curve.at(milestone)
+            cells.append("–" if point is None else f"{point[0]:.1f} ({point[1]:.1f} min)")
         lowest = minima.get(int(milestone))
         cells.append("–" if lowest is None else f"≥ {lowest}")
         lines.append(f"| {int(milestone):,} | " + " | ".join(cells) + " |")
@@ -241,9 +242,9 @@ def main(arguments: list[str]) -> int:
         return 0
     if flags != band.flags:
         print(f"the band is that of other flags: {' '.join(band.flags) or 'none'}")
-    found = misses(curves, band)
-    print("\n".join(found) or "every seed is inside the band")
-    return 1 if found else 0
+    lines = misses(curves, band)
+    print("\n".join(lines) or "every seed is inside the band")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
-"""What would thousands of actors do to a learner? A simulation with constants that were measured.
+"""What would thousands of actors do to a learner? Simulates them with measured constants.
 
     python run_experiment.py --mode=benchmark --json > speed.json
     python sandbox/simulate_scale.py speed.json --actors=8,500,5000 [--learners=1] \
         [--learner_cores=2] [--learner_speedup=1] [--mbit=1000] [--parameter_lag=1] [FLAG ...]
 
-Actors with a core each act, fetch parameters and push unrolls, as `impala_tf.actor` does; a learner
-takes batches from its bounded queue, and lets actors act as `impala_tf.transport.grants` says
+Actors with a core each act, fetch parameters and push unrolls, like `impala_tf.actor`. A learner
+takes batches from its bounded queue, and lets actors act as `impala_tf.transport.grants` does
 (--no_grants: always). Everything costs the core time that the benchmark measured. The learner's
-link carries --mbit each way, first come, first served, and its server has one thread. What a
-gradient step takes however small its batch is does not get shorter with --learner_cores or
---learner_speedup (how much faster than the measured machine updates are, say on a GPU). Prints a
-row for each number of actors. FLAG: those of run_experiment.py that the benchmark was run with, but
-for --parameter_lag, which must have been 1. `benchmark_scale.py` does the same with real
-connections, up to what one machine can hold.
+link carries --mbit each way, first come, first served, and its server has one thread. The fixed
+cost of a gradient step does not shrink with --learner_cores or --learner_speedup (how much faster
+updates are than on the measured machine, say on a GPU). Prints a row for each number of actors.
+FLAG: the benchmark's flags, except --parameter_lag, which must have been 1. `benchmark_scale.py`
+does the same with real connections, as many as one machine can hold.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ WARM_UP = 0.3  # of the simulated time
 
 
 class Constants(NamedTuple):
-    """Of one learner and its actors; seconds, bytes and agent steps."""
+    """The constants of one learner and its actors, in seconds, bytes and agent steps."""
 
-    unroll_s: float  # an actor's, for all of its environments
-    push_s: float  # of the learner's core, for such a push
-    fetch_s: float  # the same, for a set of parameters
-    update_s: float  # for a batch, all gradient steps on it
+    unroll_s: float  # an actor's time for unrolls of all its environments
+    push_s: float  # the learner's core time for a push of these
+    fetch_s: float  # the learner's core time for a set of parameters
+    update_s: float  # for all gradient steps on a batch
     push_bytes: float
     parameter_bytes: float
-    environments: int  # of an actor
+    environments: int  # per actor
     batch_size: int
     unroll_length: int
     updates_per_batch: int
@@ -55,25 +54,25 @@ class Constants(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Of the simulated time after the start."""
+    """The result for the simulated time after the start."""
 
     agent_steps_per_s: float
     updating: float  # share of the learner's time
     waiting: float  # share of the actors' time
     lag: float  # learner updates between acting and learning, mean
-    link_up: float  # share of the link that is used
+    link_up: float  # used share of the link
     link_down: float
-    waiting_bytes: float  # of pushes that wait for room, at most
+    waiting_bytes: float  # the most bytes of pushes that wait for room
 
 
 class Fifo:
-    """Serves one after the other."""
+    """Serves one request after another."""
 
     def __init__(self) -> None:
         self.free_at = self.busy_s = 0.0
 
     def finish(self, now: float, work_s: float) -> float:
-        """Returns when work that comes now will have been done."""
+        """Returns when work that arrives now will be done."""
         self.busy_s += work_s
         self.free_at = max(self.free_at, now) + work_s
         return self.free_at
@@ -99,12 +98,13 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self._up, self._down, self._serving = Fifo(), Fifo(), Fifo()
-        self._queue: collections.deque[int] = collections.deque()  # versions that acted
-        # Actor, version, how long the unroll took until it was made and sent, and since when it
-        # waits for room.
+        self._queue: collections.deque[int] = (
+            collections.deque()
+        )  # versions of the parameters that acted
+        # (actor, version, time to make and send the unroll, since when it waits for room)
         self._parked: collections.deque[tuple[int, int, float, float]] = collections.deque()
         self._accepted = [True] * actors
-        self._known = [-1] * actors  # versions that they have
+        self._known = [-1] * actors  # versions of the actors' parameters
         self._waiting_since: dict[int, tuple[float, int, float]] = {}
         self._is_updating = False
         self._version = 0
@@ -113,7 +113,7 @@ class Simulation:
         self._most_parked = 0
 
     def run(self, seconds: float) -> Result:
-        """Simulates; the first part of the time does not count."""
+        """Runs the simulation; the first part of the time does not count."""
         for actor in range(self._actors):
             self._at(self._rng.random() * self._constants.unroll_s, self._want, actor)
         self._until(WARM_UP * seconds)
@@ -166,25 +166,25 @@ class Simulation:
 
     def _fetch(self, now: float, actor: int) -> None:
         constants, version = self._constants, self._known[actor]
-        there = now
+        ready_at = now
         if version < 0 or self._version - version >= constants.parameter_lag:
             served = self._serving.finish(now, constants.fetch_s)
-            there = self._down.finish(served, constants.parameter_bytes / constants.bytes_per_s)
+            ready_at = self._down.finish(served, constants.parameter_bytes / constants.bytes_per_s)
             version = self._known[actor] = self._version
         unroll_s = self._constants.unroll_s * (1 + JITTER * self._rng.uniform(-1, 1))
-        self._count_wait(now, there)
-        self._at(there + unroll_s, self._acted, actor, version, now)
+        self._count_wait(now, ready_at)
+        self._at(ready_at + unroll_s, self._acted, actor, version, now)
 
     def _acted(
         self, now: float, actor: int, version: int, granted_at: float, blocked_s: float = 0.0
     ) -> None:
-        """The next unroll may begin when the push before this one was accepted."""
+        """Sends an unroll once the previous push was accepted; then the next unroll may begin."""
         if not self._accepted[actor]:
             self._waiting_since[actor] = (now, version, granted_at)
             return
         self._accepted[actor] = False
-        there = self._up.finish(now, self._constants.push_bytes / self._constants.bytes_per_s)
-        served = self._serving.finish(there, self._constants.push_s)
+        received_at = self._up.finish(now, self._constants.push_bytes / self._constants.bytes_per_s)
+        served = self._serving.finish(received_at, self._constants.push_s)
         took_s = served - granted_at - blocked_s
         self._at(served, self._arrived, actor, version, took_s, blocked_s)
         self._want(now, actor)
@@ -197,9 +197,9 @@ class Simulation:
         self._most_parked = max(self._most_parked, len(self._parked))
 
     def _admit(self, now: float) -> None:
-        """Moves pushes that wait into the queue, while there is room, and starts an update."""
+        """Moves waiting pushes into the queue while there is room, and starts an update."""
         constants = self._constants
-        # A learner takes one batch from its queue ahead of the update.
+        # A learner takes one batch from its queue before the update.
         room = max(constants.queue_capacity, constants.environments) + constants.batch_size
         while self._parked and len(self._queue) + constants.environments <= room:
             actor, version, took_s, waits_since = self._parked.popleft()
@@ -230,19 +230,19 @@ class Simulation:
 
 
 def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> Constants:
-    """Returns what a benchmark measured, for a run with these flags."""
+    """Returns the constants from a benchmark, for a run with these flags."""
     config, _ = resolve(command_line.parse(flags))
-    found = json.loads(speed.read_text())
-    core_s = {part["name"]: 1e-6 * part["core_us_per_step"] for part in found["parts"]}
+    benchmark = json.loads(speed.read_text())
+    core_s = {part["name"]: 1e-6 * part["core_us_per_step"] for part in benchmark["parts"]}
     environments = config.process.envs_per_actor
     length = config.optimizer.unroll_length
     batch_size = config.optimizer.batch_size
     pushed = environments * length
-    sent = found["bytes_up"], found["bytes_down"]
+    sent = benchmark["bytes_up"], benchmark["bytes_down"]
     serving = core_s["transport"] / 2 * pushed  # of a push and a fetch
     uses = config.optimizer.updates_per_batch
-    # Only what grows with the batch gains from more cores, or from a faster device.
-    fixed_s = uses * (found["fixed_update_s"] or 0.0)
+    # More cores or a faster device speed up only the part that grows with the batch.
+    fixed_s = uses * (benchmark["fixed_update_s"] or 0.0)
     parallel_s = max(0.0, batch_size * length * core_s["updates"] - fixed_s)
     return Constants(
         unroll_s=pushed * (core_s["environments"] + core_s["inference"] + core_s["transport"] / 2),
@@ -281,12 +281,12 @@ def main(arguments: list[str]) -> None:
     for actors in map(int, options.actors.split(",")):
         of_learner = max(1, actors // options.learners)
         simulation = Simulation(constants, of_learner, grants=not options.no_grants)
-        found = simulation.run(options.seconds)
-        parked_mib = found.waiting_bytes / 2**20
+        result = simulation.run(options.seconds)
+        parked_mib = result.waiting_bytes / 2**20
         print(
-            f"| {actors:,} | {options.learners * found.agent_steps_per_s:,.0f} |"
-            f" {found.updating:.0%} | {found.waiting:.0%} | {found.lag:.1f} |"
-            f" {found.link_up:.0%}, {found.link_down:.0%} | {parked_mib:,.0f} MiB |",
+            f"| {actors:,} | {options.learners * result.agent_steps_per_s:,.0f} |"
+            f" {result.updating:.0%} | {result.waiting:.0%} | {result.lag:.1f} |"
+            f" {result.link_up:.0%}, {result.link_down:.0%} | {parked_mib:,.0f} MiB |",
             flush=True,
         )
 

@@ -1,11 +1,11 @@
-"""Does anything grow while actors are killed all the time?
+"""Does anything grow while actors are killed again and again?
 
     python sandbox/soak.py OUT --minutes=60 --kill_every_s=10 --num_actors=4
 
-Runs a learner and actors on CartPole with small unrolls, kills an actor (SIGKILL) every few seconds
-and starts it again at once, and every 5 s notes what the learner holds: memory, descriptors,
-threads, and the logdir's bytes. Writes OUT.csv and OUT.png, and exits with 1 if memory grew by more
-than 5 % in the second half of the time, or descriptors or threads by more than a few.
+Runs a learner and actors on CartPole with small unrolls. Every few seconds, kills an actor
+(SIGKILL) and restarts it at once. Every 5 s, records the learner's memory, descriptors and threads,
+and the logdir's bytes. Writes OUT.csv and OUT.png. Exits with 1 if memory grew by more than 5 % in
+the second half of the time, or descriptors or threads by more than a few.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERVAL_S = 5.0
 
 
 class Processes:
-    """A learner and its actors, started by hand; these by `start_actors`."""
+    """A learner, started by hand, and its actors, started by `start_actors`."""
 
     def __init__(self, logdir: Path) -> None:
         with socket.socket() as probe:
@@ -54,7 +54,7 @@ class Processes:
         self.actors = [self._start("actor", task) for task in range(count)]
 
     def kill_one(self) -> None:
-        """Kills an actor, wherever it is in its work, and starts it again."""
+        """Kills an actor, whatever it is doing, and starts it again."""
         task = random.randrange(len(self.actors))
         self.actors[task].kill()
         self.actors[task].wait()
@@ -82,10 +82,10 @@ class Processes:
 
 
 def sample(processes: Processes, logdir: Path, began: float) -> dict[str, float]:
-    """Returns a row."""
+    """Returns a row of measurements."""
     proc = Path(f"/proc/{processes.learner.pid}")
     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
-    seen = json.loads((logdir / "status.json").read_text())
+    run_status = json.loads((logdir / "status.json").read_text())
     files = [path.stat().st_size for path in logdir.rglob("*") if path.is_file()]
     return {
         "minutes": (time.monotonic() - began) / 60,
@@ -93,14 +93,14 @@ def sample(processes: Processes, logdir: Path, began: float) -> dict[str, float]
         "descriptors": len(list((proc / "fd").iterdir())),
         "threads": int(status["Threads"]),
         "logdir_mb": sum(files) / 2**20,
-        "agent_steps": seen["agent_steps"],
-        "agent_steps_per_s": (seen["row"] or {}).get("agent_steps_per_s") or 0.0,
+        "agent_steps": run_status["agent_steps"],
+        "agent_steps_per_s": (run_status["row"] or {}).get("agent_steps_per_s") or 0.0,
         "restarts": processes.restarts,
     }
 
 
 def growth(rows: list[dict[str, float]], column: str) -> tuple[float, float]:
-    """Returns the medians of the third and of the last quarter."""
+    """Returns the medians of the third and the last quarter of a column."""
     quarter = max(1, len(rows) // 4)
     third, last = rows[-2 * quarter : -quarter] or rows, rows[-quarter:]
     return statistics.median(r[column] for r in third), statistics.median(r[column] for r in last)
@@ -114,8 +114,8 @@ def draw(rows: list[dict[str, float]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, all_axes = plt.subplots(2, 3, figsize=(12, 6), sharex=True)
-    shown = ("memory_mb", "descriptors", "threads", "logdir_mb", "agent_steps_per_s", "restarts")
-    for axes, column in zip(all_axes.flat, shown, strict=True):
+    columns = ("memory_mb", "descriptors", "threads", "logdir_mb", "agent_steps_per_s", "restarts")
+    for axes, column in zip(all_axes.flat, columns, strict=True):
         axes.plot([row["minutes"] for row in rows], [row[column] for row in rows])
         axes.set(title=column, ylim=(0, None))
         axes.grid(alpha=0.3)
@@ -156,13 +156,13 @@ def main() -> int:
         finally:
             processes.end()
     draw(rows, options.out.with_suffix(".png"))
-    found = {name: growth(rows, name) for name in ("memory_mb", "descriptors", "threads")}
-    for name, (before, after) in found.items():
+    medians = {name: growth(rows, name) for name in ("memory_mb", "descriptors", "threads")}
+    for name, (before, after) in medians.items():
         print(f"{name}: {before:,.0f} in the third quarter, {after:,.0f} in the last")
     print(f"{processes.restarts} actors killed, {rows[-1]['agent_steps']:,.0f} agent steps")
-    before, after = found["memory_mb"]
+    before, after = medians["memory_mb"]
     flat = after < 1.05 * before
-    return 0 if flat and all(b - a < 10 for a, b in list(found.values())[1:]) else 1
+    return 0 if flat and all(b - a < 10 for a, b in list(medians.values())[1:]) else 1
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Searches for flags with Optuna: trials in turn or side by side, bad ones are pruned.
+"""Searches for flags with Optuna, with one trial or several at a time; prunes bad trials.
 
     python sandbox/sweep.py --folder=runs/sweep --trials=20 --jobs=1 \
         --search=learning_rate=log:1e-4..1e-2 --search=unroll_length=16..64 \
         --search='batch_size=8|16|32' -- --level_name=CartPole-v1 --total_environment_frames=200000
 
-What stands behind -- are flags of all trials. A trial is a run in FOLDER/trials/N; its value is the
-mean return of the last 100 games at its end; of several levels, the mean over the levels, of
-normalised returns if each level has them. A trial that is worse than the median of the others
-after as many frames is stopped. The study is in FOLDER/study.db: the same command resumes it.
-Ctrl-C stops the trials cleanly. At the end: a table, FOLDER/trials.csv, and the best flags.
+The flags after -- are those of all trials. A trial is a run in FOLDER/trials/N. Its value is the
+mean return of the last 100 games at its end; for several levels, the mean over the levels, of
+normalised returns if each level has them. A trial is stopped if it is worse than the median of the
+others after as many frames. The study is in FOLDER/study.db: the same command resumes it. Ctrl-C
+stops the trials cleanly. At the end: a table, FOLDER/trials.csv, and the best flags.
 """
 
 from __future__ import annotations
@@ -47,10 +47,13 @@ _POLL_S = 0.5
 
 
 def space(text: str) -> tuple[str, Suggest]:
-    """Returns the flag and what suggests a value, of NAME=A..B, NAME=log:A..B or NAME=A|B|C.
+    """Returns the flag, and the function that suggests values for it.
+
+    Args:
+      text: NAME=A..B, NAME=log:A..B or NAME=A|B|C.
 
     Raises:
-      ValueError: it has another form; the message says so.
+      ValueError: the text has another form; the message says so.
     """
     name, equals, values = text.partition("=")
     if not (name and equals and values):
@@ -71,7 +74,7 @@ def space(text: str) -> tuple[str, Suggest]:
 
 
 class Sweep:
-    """Trains trials until it is told to stop."""
+    """Trains trials until it is asked to stop."""
 
     def __init__(self, folder: Path, spaces: dict[str, Suggest], flags: list[str]) -> None:
         self._folder, self._spaces, self._flags = folder, spaces, flags
@@ -79,7 +82,7 @@ class Sweep:
         self.stopping = threading.Event()
 
     def stop(self, *_: object) -> None:
-        """Stops the trials that train; each writes a checkpoint."""
+        """Stops the running trials; each writes a checkpoint."""
         self.stopping.set()
         for run in list(self._running):
             run.terminate()
@@ -119,7 +122,7 @@ class Sweep:
             raise RuntimeError(f"trial {trial.number} was stopped")
 
     def _watch(self, trial: optuna.Trial, run: subprocess.Popen[bytes], logdir: Path) -> bool:
-        """Waits for a run; returns whether it was stopped because others are better."""
+        """Waits for a run; returns whether it was pruned."""
         reported, without_mean = -1, None
         while run.poll() is None:
             time.sleep(_POLL_S)
@@ -132,15 +135,15 @@ class Sweep:
                 continue
             try:
                 mean = mean_return(logdir)
-            except OSError:  # network file systems fail for a moment now and then
+            except OSError:  # network file systems fail briefly from time to time
                 continue
             if mean is None:
-                without_mean = status["row"]  # nothing is read again before the next row
+                without_mean = status["row"]  # do not read again before the next row
                 continue
             reported = tenth
             trial.report(mean, tenth)
-            shown = f"{mean:.{decimals(mean)}f}"
-            print(f"trial {trial.number}: {10 * tenth} %, return {shown}", flush=True)
+            text = f"{mean:.{decimals(mean)}f}"
+            print(f"trial {trial.number}: {10 * tenth} %, return {text}", flush=True)
             if trial.should_prune():
                 run.terminate()
                 run.wait()
@@ -149,24 +152,24 @@ class Sweep:
 
 
 def mean_return(logdir: Path) -> float | None:
-    """Returns what a trial has reached so far, as a report has it; None: nothing yet."""
+    """Returns the last mean return of a trial, as in a report; None if there is none yet."""
     _, points = scores(Logdir(logdir).metrics)
     return points[-1].mean if points else None
 
 
 def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:
     """Writes trials.csv and best.yaml; prints the trials, best first, and the best one's flags."""
-    trials = [each for each in study.trials if each.state.is_finished()]
-    trials.sort(key=lambda each: (each.value is None, -(each.value or 0.0)))
-    names = sorted({name for each in trials for name in each.params})
+    trials = [trial for trial in study.trials if trial.state.is_finished()]
+    trials.sort(key=lambda trial: (trial.value is None, -(trial.value or 0.0)))
+    names = sorted({name for trial in trials for name in trial.params})
     rows: list[list[Any]] = [
         [
-            each.number,
-            each.state.name.lower(),
-            each.value,
-            *(each.params.get(name) for name in names),
+            trial.number,
+            trial.state.name.lower(),
+            trial.value,
+            *(trial.params.get(name) for name in names),
         ]
-        for each in trials
+        for trial in trials
     ]
     head = ["trial", "state", "return", *names]
     with (folder / "trials.csv").open("w", newline="", encoding="utf-8") as file:
@@ -174,10 +177,10 @@ def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:
     for row in [head, *rows]:
         cells = (f"{cell:.5g}" if isinstance(cell, float) else str(cell) for cell in row)
         print("  ".join(cell.ljust(12) for cell in cells).rstrip())
-    if any(each.state == optuna.trial.TrialState.COMPLETE for each in trials):
+    if any(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials):
         path = folder / "best.yaml"
         path.write_text(config_file.text(study.best_params), encoding="utf-8")
-        # It holds what was searched; the flags after -- are the same for all trials.
+        # The file has only the searched flags; the flags after -- are the same for all trials.
         print(f"best: {shlex.join([f'--config={path}', *flags])}")
 
 
@@ -214,18 +217,18 @@ def main(arguments: list[str]) -> int:
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
     )  # fmt: skip
-    # A sampler does not remember what it has drawn: with the same seed it would draw it again.
+    # A resumed sampler with the same seed would draw the same values again.
     study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
     sweep = Sweep(options.folder, spaces, flags)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, sweep.stop)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    left = options.trials - sum(each.state in ended for each in study.trials)
-    if left > 0:
-        study.optimize(sweep.train, n_trials=left, n_jobs=options.jobs, catch=(RuntimeError,))
+    remaining = options.trials - sum(trial.state in ended for trial in study.trials)
+    if remaining > 0:
+        study.optimize(sweep.train, n_trials=remaining, n_jobs=options.jobs, catch=(RuntimeError,))
     _show(study, options.folder, flags)
-    found = any(each.state == optuna.trial.TrialState.COMPLETE for each in study.trials)
-    return 1 if sweep.stopping.is_set() or not found else 0
+    is_complete = any(trial.state == optuna.trial.TrialState.COMPLETE for trial in study.trials)
+    return 1 if sweep.stopping.is_set() or not is_complete else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A level for measurements: Pong whose games start slowly, and never equally slowly.
+"""A level for measurements: a Pong whose games start slowly and unevenly.
 
 `--level_name=sandbox.uneven:UnevenPong-v0`. Importing this module registers it.
 """
@@ -14,7 +14,7 @@ import numpy as np
 gymnasium.register_envs(ale_py)
 
 _GAME_STEPS = 200  # so that there are many starts
-_MOST_FRAMES = 4_000  # of the emulator, before a game begins: at most a second or so
+_MOST_FRAMES = 4_000  # of the emulator, before a game begins: about a second at most
 
 
 class UnevenPong(gymnasium.Wrapper[np.ndarray, int, np.ndarray, int]):
@@ -34,12 +34,12 @@ class UnevenPong(gymnasium.Wrapper[np.ndarray, int, np.ndarray, int]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts a game, slowly."""
-        found = super().reset(seed=seed, options=options)
+        first = super().reset(seed=seed, options=options)
         for _ in range(int(self.unwrapped.np_random.integers(0, _MOST_FRAMES))):
             *_, terminated, truncated, _ = self.unwrapped.step(0)
             if terminated or truncated:
                 break
-        return super().reset(options=options) if terminated or truncated else found
+        return super().reset(options=options) if terminated or truncated else first
 
 
 gymnasium.register("UnevenPong-v0", entry_point="sandbox.uneven:UnevenPong")

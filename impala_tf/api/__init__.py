@@ -1,1 +1,1 @@
-"""The Python interface; `impala_tf` offers what is public. See docs/python.md."""
+"""The Python interface; its public part is in `impala_tf`. See docs/python.md."""

@@ -21,22 +21,23 @@ from impala_tf.types import EnvOutput, Nest
 
 
 class State(NamedTuple):
-    """What an agent remembers from one step to the next; pass it on unseen."""
+    """What an agent remembers between steps; pass it on unchanged."""
 
     core: Nest
     last_action: np.ndarray
 
 
 class Agent:
-    """A trained agent, of a run's checkpoint or of an exported folder; `load` makes it.
+    """A trained agent, from a run's checkpoint or an exported folder; made by `load`.
 
     Attributes:
-      level_name: of its level.
+      level_name: the name of its level.
       protocol: how the level is played, in words.
-      checkpoint: the checkpoint or file that its parameters are from.
-      environment_frames: that it had been trained for.
-      observation_space: what `act` takes: what `make_env` shows, without the leading dimension.
-      action_space: of what `act` returns.
+      checkpoint: the checkpoint or file with its parameters.
+      environment_frames: the frames that it was trained for.
+      observation_space: the observations that `act` takes: those of `make_env`, without the leading
+        dimension.
+      action_space: the actions that `act` returns.
     """
 
     def __init__(self, player: Player) -> None:
@@ -60,7 +61,7 @@ class Agent:
         )
         actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
-        named = AGENTS.get(str(player.flags["agent_name"]))  # None: one of the user's own
+        named = AGENTS.get(str(player.flags["agent_name"]))  # None for the user's own networks
         self._sees_reward = named is not None and named.observes_last_action_and_reward
         self._policies: dict[str, Policy] = {}
 
@@ -78,20 +79,20 @@ class Agent:
         """Chooses an action.
 
         Args:
-          observation: one observation, as `observation_space` has it.
-          state: what the step before returned; None where an episode begins. On Atari, an agent
-            with --terminal_on_life_loss (the default) also learned that an episode begins after
-            a lost life (`info["lives"]` falls).
-          reward: of the last action. Agents that see it need it with every state: their names end
-            in LSTMAgent, or are SimpleConvNetAgent.
-          greedy: the most likely action, in place of one that is drawn from the policy.
+          observation: one observation in `observation_space`.
+          state: the state that the last step returned; None at the beginning of an episode. On
+            Atari, an agent with --terminal_on_life_loss (the default) also learned that an episode
+            begins after a lost life (`info["lives"]` falls).
+          reward: the reward of the last action. Agents that see it need it with every state: those
+            whose names end in LSTMAgent, and SimpleConvNetAgent.
+          greedy: whether to choose the most likely action, not to sample from the policy.
 
         Returns:
-          an action of `action_space`, and the state for the next step.
+          An action in `action_space`, and the state for the next step.
 
         Raises:
-          ValueError: the observation has another shape, or other parts; `state` is none that this
-            method returned; or the agent sees the reward, and it is not given.
+          ValueError: the observation has another shape or other parts, `state` was not returned by
+            this method, or the agent sees the reward and it is not given.
         """
         self._check(observation)
         if not (state is None or isinstance(state, State)):
@@ -117,19 +118,19 @@ class Agent:
         return self._to_environment(action)[0], State(core, action)
 
     def make_env(self) -> VectorEnv[Any, Any, Any]:
-        """Returns one environment of the level, as agents see it: a vector of length 1.
+        """Returns one environment of the level, as agents see it: a VectorEnv of length 1.
 
-        A console game runs in a process of its own, which ends with the thread that calls this.
+        A console game runs in a process of its own, which ends with the calling thread.
         """
         trained_flags.use_modules_of(self._player.logdir.path, self._player.environment)
         return suites.make(self._player.environment, 1, seed=_seed(self._player))
 
     def _check(self, observation: Any) -> None:
-        shown, wanted = _shapes(observation), self._shapes
-        if shown != wanted:
+        shapes, expected = _shapes(observation), self._shapes
+        if shapes != expected:
             raise ValueError(
-                f"observation: has the shape {shown}, but {self.level_name} has {wanted}; give one"
-                " observation, as `observation_space` has it"
+                f"observation: has the shape {shapes}, but {self.level_name} has {expected}; give"
+                " one observation, as `observation_space` has it"
             )
 
     def _policy(self, choice: Literal["sampled", "greedy"]) -> Policy:
@@ -160,16 +161,17 @@ def load(
 ) -> Agent:
     """Returns the agent of a run, or of a folder that `impala export --to=FOLDER` wrote.
 
-    That of a folder plays without TensorFlow.
+    An agent from such a folder plays without TensorFlow.
 
     Args:
-      logdir: of the run, or the folder.
-      checkpoint: of a run. best: the one that was written at the highest mean return.
-      trust_level_module: whether modules may be imported that the run names for its level, torso or
+      logdir: the run's logdir, or the folder.
+      checkpoint: for a run, which checkpoint. best: the one with the highest mean return.
+      trust_level_module: whether to import modules that the run names for its level, torso or
         algorithm. Their code runs here.
 
     Raises:
-      ConfigError: there is no agent, it learned several levels, or a module of it is not trusted.
+      ConfigError: there is no agent, it learned several levels, or one of its modules is not
+        trusted.
     """
     given = given_for(logdir, checkpoint, trust_level_module, {})
     player = players.load(given, choose_device=False)

@@ -14,22 +14,22 @@ from impala_tf.processes import evaluate_main
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Whole games, unclipped returns."""
+    """The results of whole games, with unclipped returns."""
 
     mean: float
     median: float
     std: float
-    """Of the sample."""
+    """The standard deviation of the sample."""
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
-    """Agent steps."""
+    """In agent steps."""
     normalized_mean: float | None
-    """In the level's published range, which is 0 to 1; None if none is published."""
+    """The mean, scaled so that the level's published range is 0 to 1; None if none is published."""
     protocol: str
     checkpoint: str
     environment_frames: int
     details: dict[str, Any]
-    """What evaluation.json holds, such as games on unseen levels."""
+    """The content of evaluation.json, such as games on unseen levels."""
 
 
 def evaluate(
@@ -46,16 +46,17 @@ def evaluate(
     The agent of an exported folder plays without TensorFlow, and no evaluation.json is written.
 
     Args:
-      logdir: of the run, or an exported folder.
-      num_episodes: how many games.
+      logdir: the run's logdir, or an exported folder.
+      num_episodes: how many games to play.
       policy: greedy: the most likely action; sampled: drawn from the policy, as in training.
-      checkpoint: best: the one that was written at the highest mean return.
-      trust_level_module: whether modules may be imported that the run names. Their code runs here.
-      flags: others of `impala test`, such as `seed=2` or `video=True`, which writes a video there.
+      checkpoint: for a run, which checkpoint. best: the one with the highest mean return.
+      trust_level_module: whether to import modules that the run names. Their code runs here.
+      flags: other flags of `impala test`, such as `seed=2`, or `video=True`, which writes a video
+        to the logdir.
 
     Raises:
-      ConfigError: there is no agent, it learned several levels (use `impala test`),
-        or a module of it is not trusted.
+      ConfigError: there is no agent, it learned several levels (use `impala test`), or one of its
+        modules is not trusted.
     """
     of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
     given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})

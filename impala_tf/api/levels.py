@@ -1,4 +1,4 @@
-"""Levels that a function or class of the user makes: the names by which processes find them."""
+"""Levels made by a function or class of the user: under which names processes find them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from impala_tf.config import ConfigError, plug_ins
 from impala_tf.logdir import Logdir, replace_file
 
 CHILD_VARIABLE = "IMPALA_TF_IS_CHILD"
-"""Environment variable of the processes that `train` starts."""
+"""Environment variable that marks the processes that `train` starts."""
 _MAIN = "__main__"
 _MODULE = '''"""Written by impala_tf.train for the function {name} of a notebook or script.
 
@@ -35,19 +35,21 @@ import cloudpickle
 
 
 class Level(NamedTuple):
-    """A level as the command line names it."""
+    """A level, by its name on the command line."""
 
     name: str
     folder: Path | None = None
-    """Where its module is; None: where the processes of a run look anyway."""
+    """The folder of its module; None if the processes of a run find it anyway."""
     written: tuple[str, str] | None = None
-    """File name and text of a module that has to be written into the logdir first."""
+    """File name and text of a module to write into the logdir first, if necessary."""
     identity: Any = None
-    """Of such a module: tells two functions of one name apart, as far as that is possible."""
+    """For such a module: tells two functions with one name apart, as far as possible."""
 
     def environment(self, logdir: Path) -> dict[str, str]:
         """Returns the variables with which the processes of a run find the module."""
-        folders = [str(each) for each in (self.folder, self.written and logdir.absolute()) if each]
+        folders = [
+            str(folder) for folder in (self.folder, self.written and logdir.absolute()) if folder
+        ]
         before = os.environ.get(plug_ins.FOLDERS_VARIABLE)
         folders += [before] if before else []
         of_level = {plug_ins.FOLDERS_VARIABLE: os.pathsep.join(folders)} if folders else {}
@@ -55,11 +57,11 @@ class Level(NamedTuple):
 
 
 def level_of(level: str | Callable[..., Any]) -> Level:
-    """Returns the level of a name, or of a callable that makes a Gymnasium environment.
+    """Returns the level for a name, or for a callable that makes a Gymnasium environment.
 
-    A callable at the top of a module is imported from there. Of a script that runs, the processes
-    import the file. Others (of a notebook, lambdas, inner functions, those under a script's
-    if __name__ == "__main__") are written to a file.
+    A callable at the top level of a module is imported from there; if the module is the running
+    script, the processes import its file. Other callables (in a notebook, lambdas, inner functions,
+    those under a script's `if __name__ == "__main__":`) are written to a file.
 
     Raises:
       ConfigError: processes could not find the callable.
@@ -81,7 +83,7 @@ def level_of(level: str | Callable[..., Any]) -> Level:
     if file is None or not Path(file).is_file():  # a notebook, python -c, or standard input
         return _written(level)
     path = Path(file).resolve()
-    # Modules beside the script are imported by name, also by what is written.
+    # Modules beside the script are imported by name, even by a written function.
     folder = path.parent if spec is None else _folder(module)
     if _is_guarded(path, name):
         return _written(level, folder)
@@ -98,7 +100,7 @@ def _of_script(path: Path, name: str) -> Level:
     elif other := _other_module(path):
         problem = f"another module has its name ({other}); rename the file"
     else:
-        sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # it does not run again here
+        sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # so that it does not run again here
         return Level(f"{path.stem}:{name}", path.parent)
     raise ConfigError(
         f"{path.name}: the processes of a run import this file for {name}, but {problem}"
@@ -106,24 +108,24 @@ def _of_script(path: Path, name: str) -> Level:
 
 
 def _other_module(path: Path) -> str | None:
-    """Returns where a module is that has a script's name and may be imported in its place."""
+    """Returns the path of another module that would be imported instead of a script."""
     if path.stem in sys.builtin_module_names:
         return "built-in"
-    elsewhere = [each for each in sys.path if Path(each or ".").resolve() != path.parent]
+    elsewhere = [folder for folder in sys.path if Path(folder or ".").resolve() != path.parent]
     spec = importlib.machinery.PathFinder.find_spec(path.stem, elsewhere)
-    return spec.origin if spec else None  # a folder without __init__.py has none, and gives way
+    return spec.origin if spec else None  # no origin: a folder without __init__.py, which yields
 
 
 def _is_guarded(path: Path, name: str) -> bool:
-    """Tells whether a script's last definition of a name is under: if __name__ == "__main__":.
+    """Tells whether a script's last definition of a name is under `if __name__ == "__main__":`.
 
-    Processes that import the script do not find it, or find another one.
+    Processes that import the script do not find that definition, or find another one.
     """
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # it has changed since it was started
+    except (OSError, SyntaxError, ValueError):  # it was changed while it runs
         return False
-    definitions = [each for each in tree.body if _defines(each, name)]
+    definitions = [statement for statement in tree.body if _defines(statement, name)]
     return bool(definitions) and _is_guard(definitions[-1])
 
 
@@ -132,12 +134,12 @@ def _is_guard(statement: ast.stmt) -> bool:
 
 
 def _defines(node: ast.AST, name: str) -> bool:
-    """Tells whether a part of a module defines a name of the module, or assigns to it."""
+    """Tells whether a part of a module defines or assigns a name."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return node.name == name
     if isinstance(node, ast.Name):
         return node.id == name and isinstance(node.ctx, ast.Store)
-    return any(_defines(each, name) for each in ast.iter_child_nodes(node))
+    return any(_defines(child, name) for child in ast.iter_child_nodes(node))
 
 
 def _folder(module: types.ModuleType) -> Path | None:
@@ -154,16 +156,16 @@ def _folder(module: types.ModuleType) -> Path | None:
 
 
 def _portion(package: types.ModuleType, module: types.ModuleType) -> Path | None:
-    """Returns the folder of a package without __init__.py, of several the one with a module."""
+    """Returns the folder of a package without __init__.py: of several, the one with the module."""
     file = Path(getattr(module, "__file__", None) or "").resolve()
-    folders = [Path(each).resolve() for each in getattr(package, "__path__", ())]
-    return next((each for each in folders if file.is_relative_to(each)), None)
+    folders = [Path(folder).resolve() for folder in getattr(package, "__path__", ())]
+    return next((folder for folder in folders if file.is_relative_to(folder)), None)
 
 
 def _written(level: Callable[..., Any], folder: Path | None = None) -> Level:
     import base64
 
-    # Only writes: nothing in this package reads what it has written. Gymnasium depends on it.
+    # Only used to write; nothing in this package reads the result. Gymnasium depends on it.
     import cloudpickle
 
     plain = re.sub(r"\W+", "_", getattr(level, "__name__", "")).strip("_")
@@ -185,13 +187,13 @@ def _written(level: Callable[..., Any], folder: Path | None = None) -> Level:
 
 
 def identity(level: Any, within: tuple[Any, ...] = ()) -> Any:
-    """Returns what is equal for a function that is defined twice alike, in one process.
+    """Returns a value that is equal for two equal definitions of a function, in one process.
 
-    The text of its module would not do: that holds the globals, which may have changed since.
+    The text of its module would not work: it contains globals, which may have changed since.
 
     Args:
       level: the function, or a part of it.
-      within: what it is a part of, outermost first.
+      within: the objects that contain it, outermost first.
     """
     if any(level is outer for outer in within):  # a recursive function
         return "recursive"
@@ -200,23 +202,23 @@ def identity(level: Any, within: tuple[Any, ...] = ()) -> Any:
         case str() | bytes() | int() | float() | None:
             return level
         case tuple() | list():
-            return [of(each) for each in level]
+            return [of(part) for part in level]
         case dict():
             return [(of(key), of(value)) for key, value in level.items()]
         case functools.partial():
-            return [of(each) for each in (level.func, level.args, level.keywords)]
+            return [of(part) for part in (level.func, level.args, level.keywords)]
         case types.CodeType():
             return [level.co_code, level.co_names, of(level.co_consts)]
         case types.FunctionType():
             cells = [of(_content(cell)) for cell in level.__closure__ or ()]
             return [of(level.__code__), of(level.__defaults__), cells]
-    return type(level).__name__  # nothing is known that stays
+    return type(level).__name__  # the only part that stays the same
 
 
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it is not assigned yet
+    except ValueError:  # not assigned yet
         return None
 
 
@@ -224,10 +226,10 @@ _trained_here: dict[Path, Any] = {}  # {module that `write` made: identity of it
 
 
 def write(level: Level, logdir: Path) -> None:
-    """Writes a level's module into the logdir, for this user alone, if it has to be.
+    """Writes a level's module into the logdir, if necessary, readable only by this user.
 
     Raises:
-      ConfigError: this process has trained another function of that name there.
+      ConfigError: this process has trained another function with that name there.
     """
     if level.written is None:
         return

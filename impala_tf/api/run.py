@@ -32,12 +32,12 @@ _OF_COMMANDS = (
 _FINAL = ("stopped", "done", "failed")
 
 
-class RunFailed(RuntimeError):  # noqa: N818  # a run that failed, in the user's words
+class RunFailed(RuntimeError):  # noqa: N818  # reads well in users' code
     """The processes of a run failed; the message ends with their last lines."""
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     state: str
     """starting, training, stopping, stopped, done or failed."""
@@ -46,24 +46,24 @@ class Progress(NamedTuple):
     total: int
     """Environment frames to train for."""
     agent_steps_per_s: float | None
-    """Over all learners; None before the first row of metrics.csv."""
+    """The sum over all learners; None before the first row of metrics.csv."""
     mean_return: float | None
-    """Of the last 100 games; None if none has finished."""
+    """The mean over the last 100 games; None if none has finished."""
 
 
 class Run:
-    """A run on this machine; `train` makes it.
+    """A run on this machine; made by `train`.
 
     Attributes:
-      logdir: its folder.
-      level_name: of its level, as the command line names it.
+      logdir: the run's folder.
+      level_name: the name of its level on the command line.
     """
 
     def __init__(self, training: LocalTraining, show: bool) -> None:
-        """Starts the processes, unless the run has had all of its frames.
+        """Starts the processes, unless the run has all of its frames.
 
         Args:
-          training: it has its folder.
+          training: the run, which has claimed its folder.
           show: whether to print the progress.
         """
         self.logdir = training.logdir.path
@@ -75,7 +75,7 @@ class Run:
         self._kill = threading.Event()
         self._failure: BaseException | None = None
         self._end_reason = ""
-        self._last: status.Status | None = None  # it stays while none can be read
+        self._last: status.Status | None = None  # kept while no status can be read
         if training.is_complete:
             if show:
                 print(training.complete_lines())
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def progress(self) -> Progress:
-        """How far the run is, as its learner said last."""
+        """The progress of the run, from its learner's last status."""
         self._last = last = status.read_status(Logdir(self.logdir).status()) or self._last
         total = self._training.config.run.total_environment_frames
         if last is None:
@@ -110,7 +110,7 @@ class Run:
         )
 
     def _state(self, told: str) -> str:
-        """Returns the state of a run whose learner told this last; a killed one tells no end."""
+        """Returns the run's state from the last status, as a killed learner writes no final one."""
         if not self._over.is_set():
             return told
         if self._failure is not None:
@@ -126,8 +126,8 @@ class Run:
         """Returns the rows of metrics.csv so far; impala_tf/monitoring/metrics.py explains them.
 
         Returns:
-          a pandas.DataFrame if pandas is installed; else a NumPy record array, float64, with a
-          field for each column. NaN stands for no value.
+          A pandas.DataFrame if pandas is installed; else a NumPy record array, float64, with a
+          field for each column. NaN means no value.
         """
         return _table(Logdir(self.logdir).metrics)
 
@@ -135,7 +135,7 @@ class Run:
         """Returns the rows of evaluation.csv so far; None without `eval_every`.
 
         Returns:
-          as `metrics`; columns of text, such as level_name, are objects.
+          The same types as `metrics`; columns of text, such as level_name, are objects.
         """
         path = Logdir(self.logdir).evaluations
         return _table(path) if path.exists() else None
@@ -143,10 +143,10 @@ class Run:
     def stop(self) -> None:
         """Stops the run, which writes a checkpoint, and waits until it has ended.
 
-        Training again with the same flags resumes it.
+        Training again with the same flags resumes the run.
 
         Raises:
-          RunFailed: it has failed.
+          RunFailed: the run has failed.
         """
         self._stop.set()
         self.wait()
@@ -155,7 +155,7 @@ class Run:
         """Waits until the run has ended, for at most `timeout` seconds; returns whether it has.
 
         Raises:
-          RunFailed: it failed.
+          RunFailed: the run has failed.
           ConfigError: one of its processes found its flags or files unusable, or a callback raised.
         """
         if not self._over.wait(timeout):
@@ -170,7 +170,7 @@ class Run:
         return self._over.is_set()
 
     def _end(self) -> None:
-        """Stops the run before the interpreter exits, and its threads with it."""
+        """Stops the run before the interpreter, and so its threads, exit."""
         self._stop.set()
         self._over.wait()
 
@@ -203,7 +203,7 @@ class Run:
             training.raise_if_refused()
             if failure := training.failure():
                 raise RunFailed(failure)
-        except BaseException as failure:  # raised by `wait`
+        except BaseException as failure:  # `wait` raises it
             self._failure = failure
         finally:
             atexit.unregister(self._end)
@@ -229,19 +229,19 @@ def train(
 ) -> Run:
     """Trains an agent on this machine, in processes of their own.
 
-    The logdir of a run that stopped resumes it, as on the command line. Interrupting this call
+    With the logdir of a stopped run, resumes it, as on the command line. Interrupting this call
     (Ctrl-C, a notebook's stop button) stops the run, which writes a checkpoint, and raises
     KeyboardInterrupt; interrupting it twice kills the run.
 
     Args:
       level: a level's name; or a function or class that makes a Gymnasium environment. In a script,
         the call must then be under `if __name__ == "__main__":`.
-      wait: whether to return only when the run has ended. If not, it stops when this process ends.
-      show: whether to print its progress. Default: `wait`.
-      flags: those of the command line, such as `total_environment_frames=1_000_000`.
+      wait: whether to wait until the run has ended. If not, it stops when this process ends.
+      show: whether to print the progress. Default: `wait`.
+      flags: flags of the command line, such as `total_environment_frames=1_000_000`.
 
     Raises:
-      ConfigError: flags, a level or a logdir that cannot be used; nothing was started then.
+      ConfigError: flags, a level or a logdir that cannot be used; nothing was started.
       RunFailed: the run failed (only if `wait`).
     """
     if levels.CHILD_VARIABLE in os.environ:
@@ -259,16 +259,16 @@ def train(
             try:
                 run.wait()
                 print(f"stopped; the same call resumes the run in {run.logdir}")
-            except Exception as failure:  # the interrupt is what the caller hears of
+            except Exception as failure:  # the caller gets the interrupt, not this
                 print(failure)
             raise
     return run
 
 
 def _training(level: str | Callable[..., Any], flags: dict[str, Any], show: bool) -> LocalTraining:
-    """Returns a run that has its folder, ready to start; with `show`, prints what to know of it."""
-    if wrong := [name for name in _OF_COMMANDS if name in flags]:
-        raise ConfigError([f"--{name}: train does not take it" for name in wrong])
+    """Returns a run that has claimed its folder, ready to start; `show`: prints notes on flags."""
+    if refused := [name for name in _OF_COMMANDS if name in flags]:
+        raise ConfigError([f"--{name}: train does not take it" for name in refused])
     named = levels.level_of(level)
     given = python_values.given({**flags, "level_name": named.name})
     for folder in filter(None, [named.folder]):
@@ -299,9 +299,11 @@ def _table(path: Path) -> Any:
 
 
 def _records(path: Path) -> np.ndarray:
-    """Returns the rows of a CSV file as a record array; columns that hold text are objects."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""  # a run that just begins
-    text = text[: text.rfind("\n") + 1]  # its last line may not be whole
+    """Returns the rows of a CSV file as a record array; columns of text are objects."""
+    text = (
+        path.read_text(encoding="utf-8") if path.exists() else ""
+    )  # missing at the start of a run
+    text = text[: text.rfind("\n") + 1]  # the last line may be incomplete
     names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
     columns = [_column(cells) for cells in zip(*rows, strict=True)] or [np.zeros(0)] * len(names)
     types = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]

@@ -14,7 +14,7 @@ def split_host_port(text: str) -> tuple[str, int]:
     """Returns the host, without brackets, and the port of host:port.
 
     Raises:
-      ValueError: the port is no number.
+      ValueError: the port is not a number.
     """
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
@@ -26,7 +26,7 @@ def valid_host(text: str) -> bool:
     The names between its dots have 1 to 63 characters: Python looks up no others.
     """
     labels = text.removesuffix(".").split(".")
-    return len(text) <= 253 and all(re.fullmatch("[A-Za-z0-9_-]{1,63}", each) for each in labels)
+    return len(text) <= 253 and all(re.fullmatch("[A-Za-z0-9_-]{1,63}", label) for label in labels)
 
 
 def valid_host_port(text: str) -> bool:

@@ -25,7 +25,7 @@ POLICY_FLAGS = (
     "advantage_scaling",
     "loss_reduction",
 )
-"""Those of the losses of a policy; algorithms that learn Q-values have others."""
+"""Flags of a policy's losses. Algorithms that learn Q-values have flags of their own."""
 
 ALGORITHMS = {
     "impala": "impala_tf.algorithms.impala",
@@ -49,30 +49,30 @@ def learns_a_policy(config: Config, spec: EnvironmentSpec) -> list[str]:
 
 
 def learns_q_values(config: Config, spec: EnvironmentSpec) -> list[str]:
-    """Returns one line for everything that keeps an algorithm from learning Q-values."""
+    """Returns one line for each thing that keeps an algorithm from learning Q-values."""
     name, process = config.loss.algorithm, config.process
-    found = []
+    lines = []
     if spec.actions.kind != "discrete":
-        found.append(
+        lines.append(
             f"--algorithm={name}: learns a value of each action, but {spec.level_name} has"
             f" {spec.actions}; use impala, appo or ppo"
         )
     if config.optimizer.learning_rate_schedule == "kl":
-        found.append(
+        lines.append(
             f"--learning_rate_schedule=kl: {name} has no policy whose kl could be measured; give"
             " linear or constant"
         )
     if process.inference == "learner":
-        found.append(
+        lines.append(
             f"--inference=learner: {name}'s actors explore each in its own way; leave it out"
         )
     if config.agent.heads == "policy":
-        found.append(f"--heads=policy: {name} learns Q-values; give q_values or dueling")
+        lines.append(f"--heads=policy: {name} learns Q-values; give q_values or dueling")
     if process.acting != "tensorflow":
-        found.append(
+        lines.append(
             f"--acting={process.acting}: {name}'s actors compute with TensorFlow; give tensorflow"
         )
-    return found
+    return lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,24 +86,24 @@ class Algorithm:
       uses: takes (GradientStep, EnvironmentSpec, Config); returns the `BatchUses`.
       step: takes (Agent, ObservationLayout, Config, LearnerGroup); returns the `GradientStep`.
         Its statistics are columns of `monitoring.metrics.METRICS`; gradient_norm, policy_lag_mean
-        and policy_lag_max are among them. None: that of a policy, from the next three.
+        and policy_lag_max are among them. None: the step of a policy, made from the next three.
       estimate: takes (Transitions, LossConfig); returns the `Estimates` of a policy's losses, or
         of Q-values that are learned from unrolls.
       objective: takes (Transitions, advantages, LossConfig); returns a policy's `Objective`.
       estimates_once: whether estimates are made before a batch's first step, for all of its steps.
-      own_flags: flags that this algorithm uses and that not every one does.
+      own_flags: flags that this algorithm uses and some others do not.
       defaults: values of flags that are not given, in place of the preset's.
       image_defaults, vector_defaults: the same, on levels of these kinds.
       continuous_defaults: the same, on vectors with continuous actions.
-      problems: takes (config, spec); returns one line for everything that cannot be learned, or
-        not with these flags.
-      check_machine: takes (config, spec); returns what it needs of this machine, in words, or ''.
-        Raises ConfigError if the machine does not have it.
+      problems: takes (config, spec); returns one line for each reason why the level cannot be
+        learned, or not with these flags.
+      check_machine: takes (config, spec); returns what a run needs of this machine, in words, or
+        ''. Raises ConfigError if the machine does not have it.
       actors_wait: whether actors wait for the update that uses their last unroll.
-      actors_send: what they send to their learner.
+      actors_send: what actors send to their learner.
       acting: the default of --acting.
       replays: whether steps are drawn from a replay, at --replay_ratio, and not from the batches.
-      splits_batches: whether the parts of a batch make the same gradient as the whole.
+      splits_batches: whether the gradients of a batch's parts add up to that of the whole batch.
     """
 
     about: str
@@ -127,13 +127,13 @@ class Algorithm:
 
     def defaults_on(self, kind: Kind, continuous: bool) -> dict[str, Any]:
         """Returns the defaults on a kind of level, whose actions may be continuous."""
-        found = dict(self.defaults)
+        flags = dict(self.defaults)
         if kind in ("image", "procgen"):
-            found.update(self.image_defaults)
+            flags.update(self.image_defaults)
         elif kind == "vector":
-            found.update(self.vector_defaults)
-            found.update(self.continuous_defaults if continuous else {})
-        return found
+            flags.update(self.vector_defaults)
+            flags.update(self.continuous_defaults if continuous else {})
+        return flags
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from impala_tf.config.limits import problems
 from impala_tf.config.own_levels import kwargs_text, level_kwargs
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
-"""A line on standard error that begins with one of these names a problem of the flags."""
+"""What a line on standard error that reports wrong flags begins with."""
 _RESOLVED = ("train", "describe", "benchmark")
 _PRINTING = ("-h", "--help", "--help_all", "--help-all", "--version")
 
@@ -29,31 +29,31 @@ Values = Callable[[Given], Mapping[str, Any]]
 def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
     """Returns the flags that a command line gives.
 
-    `--help` and `--help_all` print help, `--version` the versions, and all end the process.
+    `--help` and `--help_all` print help, `--version` prints the versions; each ends the process.
 
-    If the flags give no role, the environment variable TF_CONFIG may (see `tf_config`), and with
-    --join those of an engine (see `join`).
+    If the flags give no role, the environment variable TF_CONFIG may give one (see `tf_config`), or
+    with --join, the variables of an engine (see `join`).
 
     Args:
-      arguments: the words, without the program.
-      values: what help shows as default values.
+      arguments: the words of the command line, without the program.
+      values: returns the default values that the help shows.
 
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, a bad TF_CONFIG, or
-        with --join variables that do not say what is needed.
+        with --join, variables that lack what is needed.
     """
     arguments = config_file.expanded(arguments)
     if printed := [word for word in arguments if word in _PRINTING]:
         _print(printed, [word for word in arguments if word not in _PRINTING], values)
-    if found := words.problems(arguments):
-        raise ConfigError(found)
+    if lines := words.problems(arguments):
+        raise ConfigError(lines)
     given = tf_config.applied(Given(words.given(arguments)), os.environ)
     given = join.applied(given, os.environ)
     if given["mode"] == "report" and given["logdir"] is not None:
         logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
         given = given.replace(logdir=",".join(map(str, logdirs)))
-    if found := problems(given):
-        raise ConfigError(found)
+    if lines := problems(given):
+        raise ConfigError(lines)
     if given["level_kwargs"]:
         given = given.replace(level_kwargs=kwargs_text(level_kwargs(given["level_kwargs"])))
     return given
@@ -75,11 +75,11 @@ def _print(printed: Sequence[str], arguments: Sequence[str], values: Values) -> 
 def _help(printed: Sequence[str], arguments: Sequence[str], values: Values) -> str:
     from impala_tf.config import help_pages  # no run needs it
 
-    if found := words.problems(arguments):
-        raise ConfigError(found)
+    if lines := words.problems(arguments):
+        raise ConfigError(lines)
     given = Given(words.given(arguments))
-    if given["mode"] in _RESOLVED and (found := problems(given)):
-        raise ConfigError(found)
+    if given["mode"] in _RESOLVED and (lines := problems(given)):
+        raise ConfigError(lines)
     mode, name = given["mode"], program()
     everything = any(word.startswith("--help_") or word.startswith("--help-") for word in printed)
     if name == "impala":
@@ -94,9 +94,9 @@ def _help(printed: Sequence[str], arguments: Sequence[str], values: Values) -> s
 
 
 def print_for_reader(text: str) -> None:
-    """Prints a long text; a reader who has seen enough, as in `--help | head`, ends it quietly.
+    """Prints a long text; stays quiet if the reader closes the pipe early, as `--help | head` does.
 
-    Where it cannot be written, as on a full disk, this ends the process with status 1.
+    If the text cannot be written, as on a full disk, this ends the process with status 1.
     """
     try:
         print(text)
@@ -121,7 +121,7 @@ def fail(error: ConfigError, arguments: Sequence[str] = ()) -> int:
 
     Args:
       error: the problems.
-      arguments: the command line; of a flag that its --config gives, the line there is printed.
+      arguments: the command line. For a flag from its --config, the file and line are printed.
     """
     for problem in config_file.located(error.problems, arguments):
         print(f"{program()}: {problem}", file=sys.stderr)

@@ -18,7 +18,7 @@ class Torso(NamedTuple):
 
     name: str
     takes: Literal["images", "vectors", "both"]
-    is_residual: bool = False  # deep: its activations take much memory
+    is_residual: bool = False  # a deep network, whose activations take much memory
 
 
 SHALLOW = Torso("shallow", "images")
@@ -41,18 +41,19 @@ class AgentComposition(NamedTuple):
 
     @property
     def learns_as_fast_as_it_acts(self) -> bool:
-        """Whether updates need about half of the cores' time; see docs/speed.md."""
+        """Whether updates take about half of the CPU time; see docs/speed.md."""
         fast = self.torso == SHALLOW or self.separate_baseline
         return fast and self.core == "feedforward"
 
     def with_core(self, core: CoreName | None) -> AgentComposition:
-        """Returns this composition with the core that --core names; None: its own.
+        """Returns this composition with the core that --core names; None keeps its own.
 
-        The inputs stay: whether the agent sees the last action and reward belongs to its name.
+        The inputs stay the same: the agent's name decides whether it sees the last action and
+        reward.
         """
         if core is None:
             return self
-        # The baseline of an agent with a memory needs the memory, too.
+        # With an LSTM, the baseline needs the memory, too, so it cannot be separate.
         is_separate = self.separate_baseline and core == "feedforward"
         return self._replace(core=core, separate_baseline=is_separate)
 
@@ -73,9 +74,9 @@ AGENTS: dict[str, AgentComposition] = {
 
 
 def composition(agent_name: str) -> AgentComposition:
-    """Returns a named agent. One of the user's own, module:Class, is feed-forward; see --core.
+    """Returns a named agent. A class of the user's, module:Class, is feed-forward; see --core.
 
-    Its class is not imported here: launchers and actors without TensorFlow ask, too.
+    Its class is not imported here: launchers and actors without TensorFlow call this, too.
     """
     if plug_ins.is_own(agent_name):
         return AgentComposition(Torso(agent_name, "both"), "feedforward", False)

@@ -1,6 +1,7 @@
 """--config=FILE: flags in a YAML file. Those on the command line win.
 
-A file is read as the words of a command line, so it takes the same values and gives the same hints.
+A file is turned into the words of a command line, so both take the same values and give the same
+hints.
 """
 
 from __future__ import annotations
@@ -25,35 +26,35 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     """Returns a command line with the flags of its --config in front, and without --config.
 
     Raises:
-      ConfigError: the file cannot be read, or one line for each wrong flag in it.
+      ConfigError: the file cannot be read, or has wrong flags; one line for each of those.
     """
-    file, rest = _split(arguments)
+    file, others = _split(arguments)
     if file is None:
         return list(arguments)
-    found = [part for _, parts in _flags_of(file) for part in parts]
-    return [*found, *(_text(word) for word in rest)]
+    flags = [part for _, parts in _flags_of(file) for part in parts]
+    return [*flags, *(_text(word) for word in others)]
 
 
 def located(problems: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """Returns problems of flags; those that a file gives have its name and line in front.
+    """Returns problems of flags; for a flag from a file, with the file's name and line in front.
 
     Args:
-      problems: one line each, which begins with the flag.
-      arguments: the command line that they were found in.
+      problems: one line each; a line begins with the flag.
+      arguments: the command line with these problems.
     """
     try:
-        file, rest = _split(arguments)
+        file, others = _split(arguments)
         flags = [] if file is None else _flags_of(file)
     except ConfigError:  # the problem is the file itself
         return list(problems)
     places = {word.name: place for place, parts in flags for word in words.read(parts)}
-    for word in rest:
+    for word in others:
         places.pop(word.name, None)
     return [f"{place}: {line}" if (place := places.get(_flag(line))) else line for line in problems]
 
 
 def _flag(problem: str) -> str:
-    """Returns the name of the flag that a problem begins with; '' if it is another one."""
+    """Returns the name of the flag that a problem begins with; '' if it begins with none."""
     match = re.match(r"--\w+", problem)
     return words.read([match[0]])[0].name if match else ""
 
@@ -98,7 +99,7 @@ def _flags_of(file: str) -> list[tuple[str, list[str]]]:
         return []
     if not isinstance(document, yaml.MappingNode):
         raise ConfigError(f"{file}, line 1: must have lines such as 'learning_rate: 0.001'")
-    found, problems, lines = [], [], dict[str, int]()
+    flags, problems, lines = [], [], dict[str, int]()
     for key, value in document.value:
         line = key.start_mark.line + 1
         place, name = f"{file}, line {line}", str(key.value).replace("-", "_")
@@ -111,14 +112,14 @@ def _flags_of(file: str) -> list[tuple[str, list[str]]]:
             problems.append(f"{place}: {key.value}: {error}")
             continue
         problems += [f"{place}: {problem}" for problem in words.problems(parts)]
-        found.append((place, parts))
+        flags.append((place, parts))
     if problems:
         raise ConfigError(problems)
-    return found
+    return flags
 
 
 def _as_words(name: str, node: Any) -> list[str]:
-    """Returns the words that give a flag of a file; ValueError if its value cannot be one."""
+    """Returns a file's flag as words; raises ValueError if its value does not fit."""
     import yaml
 
     if name == "config":
@@ -145,11 +146,11 @@ def _as_words(name: str, node: Any) -> list[str]:
         return [f"--{name}={json.dumps(value, sort_keys=True, default=str)}"]
     if kind in (None, str, bool, int, float):
         return [f"--{name}={','.join(map(str, value))}"]
-    return [f"--{name}={each}" for each in value]
+    return [f"--{name}={item}" for item in value]
 
 
 def _is_on(node: Any) -> bool:
-    """Returns the value of a switch; ValueError if it is none."""
+    """Returns the value of a switch; raises ValueError if it is not one."""
     is_on = _SWITCHES.get(node.value.lower()) if isinstance(node.value, str) else None
     if is_on is None:
         given = f"is {node.value}, but " if isinstance(node.value, str) else ""

@@ -25,10 +25,10 @@ from impala_tf.types import Kind
 
 _LONGEST_NAME = 100  # file systems allow 255 bytes
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
-_GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
-_MEASURED_ACTORS = 2  # with which the defaults were measured, see sandbox/continuous.md
+_GRADIENTS = 2  # in the queue: each is as large as all parameters, and soon stale
+_MEASURED_ACTORS = 2  # the defaults were measured with them, see sandbox/continuous.md
 _STEPS_OF_A_PART = 128  # see sandbox/speed_records.md: with 32, an update takes 1.4 times as long
-# The end of a schedule, and where it starts.
+# {the flag with a schedule's end: the flag with its start}.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
 
@@ -78,14 +78,14 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
 def _ends(
     given: Given, preset: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, float | None]:
-    """Returns where schedules end that nobody gave an end."""
+    """Returns the last values of the schedules for which none is given."""
     ends: dict[str, float | None] = {}
     for end, start in _SCHEDULES.items():
         if given[end] is None and preset[end] == preset[start]:
             ends[end] = flags[start]
         elif given[end] is None and preset[start]:
             ends[end] = flags[start] * (preset[end] / preset[start])
-    # The end of a preset that is constant would make "linear" constant, too.
+    # A constant preset ends where it starts: with that end, "linear" would be constant, too.
     is_constant = flags["learning_rate_schedule"] == "constant"
     was_constant = preset["learning_rate_schedule"] == "constant"
     if was_constant and not is_constant and "learning_rate_end" in ends:
@@ -94,7 +94,7 @@ def _ends(
 
 
 def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, str]:
-    """Returns where each flag of a config has its value from.
+    """Returns where the value of each flag of a config comes from.
 
     Returns:
       {flag: "given", "preset", "default" (the same for every run), or "derived" (from other flags
@@ -119,23 +119,23 @@ def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, s
 
 
 def sent_per_push(config: Config) -> int:
-    """Returns how many unrolls an actor sends at once, or one gradient."""
+    """Returns how many unrolls an actor sends at once; 1 if it sends a gradient."""
     return 1 if _sends_gradients(config) else config.process.envs_per_actor
 
 
 def sent_per_batch(config: Config) -> int:
-    """Returns how many unrolls make a batch, or one gradient."""
+    """Returns how many unrolls make a batch; 1 if actors send gradients."""
     return 1 if _sends_gradients(config) else config.optimizer.batch_size
 
 
 def learner_threads(config: Config) -> int:
-    """Returns among how many threads this learner divides an operation, on this machine."""
+    """Returns how many threads this learner uses for an operation, on this machine."""
     process, cores = config.process, cores_here()
     if process.learner_threads is not None:
         return process.learner_threads
     agent = composition(config.agent.agent_name).with_core(config.agent.core)
     address = dict(enumerate(split(process.learner_hosts))).get(process.task, "")
-    # Actors act here at the same time, and the network and its uses are those that were measured.
+    # Fewer threads were measured to help only beside busy actors, with these networks and uses.
     beside_actors = (
         address.startswith(_LOOPBACK)
         and process.num_actors >= cores
@@ -157,13 +157,13 @@ def _sends_gradients(config: Config) -> bool:
 
 
 def _default_logdir(flags: Mapping[str, Any]) -> str:
-    """Returns the folder of a run for which no --logdir is given: what tells it from others."""
+    """Returns the folder of a run without --logdir: its name has what tells runs apart."""
     names = [slug(flags[name]) for name in ("level_name", "agent_name", "algorithm")]
     return f"runs/{'-'.join(names)}-{flags['seed']}"
 
 
 def slug(level_name: str) -> str:
-    """Returns a level's or other name as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
+    """Returns a name, such as a level's, as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", level_name).strip("-")
     if len(name) <= _LONGEST_NAME:
         return name
@@ -173,12 +173,12 @@ def slug(level_name: str) -> str:
 def _micro_batches(flags: Mapping[str, Any]) -> int:
     """Returns the most parts, up to 4, that a batch can be split into, if activations are large.
 
-    A part has at least so many steps that its operations are longer than what starts them.
+    A part has enough steps for its operations to take longer than starting them does.
     """
     is_deep = composition(flags["agent_name"]).torso.is_residual
     record = algorithm(flags["algorithm"])
     splits = record.splits_batches and not record.estimates_once
-    # Where advantages are scaled by those of the batch, a part would be scaled by its own.
+    # --advantage_scaling=batch needs the whole batch: a part would be scaled by its own advantages.
     if not is_deep or not splits or flags["advantage_scaling"] == "batch":
         return 1
     most = max(1, min(4, flags["batch_size"] * flags["unroll_length"] // _STEPS_OF_A_PART))
@@ -186,10 +186,10 @@ def _micro_batches(flags: Mapping[str, Any]) -> int:
 
 
 def _minibatches(flags: Mapping[str, Any]) -> int:
-    """Returns in how many parts a batch is split: each is no larger than it was when measured.
+    """Returns how many parts a batch is split into: none is larger than in the measurements.
 
-    Where actors wait, a batch is as large as there are actors. With the parts of a few, those of
-    many would take far fewer gradient steps for each frame.
+    Where actors wait, the batch grows with the number of actors. If the number of parts did not
+    grow, too, many actors would mean far fewer gradient steps for each frame.
     """
     measured: int = flags["minibatches"]
     batch_size: int = flags["batch_size"]  # the most parts of whole unrolls

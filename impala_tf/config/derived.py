@@ -1,4 +1,4 @@
-"""The type of a flag whose value follows from others, if it is not given; see `defaults`."""
+"""The type of a flag whose default follows from other flags; see `defaults`."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 else:  # the parser sees that the flag may be left out
     Derived = Annotated[T | None, "derived"]
 DERIVED: Any = None
-"""The default of a flag whose value follows from others, until it is resolved."""
+"""The value of such a flag until `defaults.resolve` finds its default."""

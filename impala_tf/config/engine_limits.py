@@ -1,4 +1,4 @@
-"""What the flags of engines may be (see `limits`)."""
+"""The limits of the flags of engines (see `limits`)."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
 _RESOURCE = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LEAST_SLURM_MINUTES = 4
-"""Starting takes one; a run must get further than its last checkpoint. Slurm rounds seconds up."""
+"""The start takes one, and each job must get past its last checkpoint. Slurm rounds seconds up."""
 FAR_ENGINES = ("kubernetes", "skypilot")
-"""The run's folder is on a disk that the machine which submits does not have."""
+"""Engines that keep the run's folder on a disk that the submitting machine does not have."""
 
 
 def problems(flags: dict[str, Any]) -> list[str]:
-    """Returns what does not fit --engine, or needs it.
+    """Returns one line for each flag that does not fit --engine, or that needs it.
 
     Args:
       flags: {flag: value} of all flags.
     """
     engine, own = flags["engine"], f"{flags['engine']}_"
-    found = [
+    lines = [
         f"--{name}: only with --engine={name.partition('_')[0]}"
         for name in ENGINE_FLAGS
         if name != "engine" and not name.startswith(own) and flags[name] != BUILT_IN[name]
     ]
     if not engine:
-        return found
-    found += [
+        return lines
+    lines += [
         f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
         for name in ("job_name", "workers_csv_path", "join")
         if flags[name] and (engine, name) != ("ssh", "workers_csv_path")
     ]
     if engine != "ssh":
-        found += [
+        lines += [
             f"--{name}: only with --workers_csv_path; --engine={engine} does not use it"
             for name in ("min_actors", "start_at_boot")
             if flags[name] != BUILT_IN[name]
         ]
     if flags["mode"] != "train":
-        found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
+        lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
     if engine in FAR_ENGINES:
-        found += _far_problems(flags)
+        lines += _far_problems(flags)
     of = {
         "ssh": _ssh,
         "slurm": _slurm,
@@ -56,47 +56,47 @@ def problems(flags: dict[str, Any]) -> list[str]:
         "skypilot": _skypilot,
         "ray": _ray,
     }
-    return found + of[engine](flags)
+    return lines + of[engine](flags)
 
 
 def pairs(text: str) -> dict[str, str]:
     """Returns {NAME: VALUE} of a flag such as cpu=2,memory=8Gi.
 
     Raises:
-      ValueError: a part of it is not NAME=VALUE, or a name is there twice.
+      ValueError: a part of it is not NAME=VALUE, or a name is given twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in text.split(",") if text.strip() else ():
         name, equals, value = (word.strip() for word in part.partition("="))
         if not (name and equals and value):
             raise ValueError(f"{part.strip()!r} must be NAME=VALUE")
-        if name in found:
+        if name in values:
             raise ValueError(f"{name} is given twice")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _resources(
-    flags: dict[str, Any], names: Sequence[str], found: list[str]
+    flags: dict[str, Any], names: Sequence[str], problems: list[str]
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields --NAME=TEXT and the pairs of flags; adds what is wrong with the others to `found`."""
+    """Yields --NAME=TEXT and the pairs of each flag; adds a line to `problems` for each bad one."""
     for name in names:
         flag = f"--{name}={flags[name]}"
         try:
             resources = pairs(flags[name])
         except ValueError as error:
-            found.append(f"{flag}: {error}")
+            problems.append(f"{flag}: {error}")
         else:
             yield flag, resources
 
 
 def _far_problems(flags: dict[str, Any]) -> list[str]:
-    engine, found = flags["engine"], []
+    engine, lines = flags["engine"], []
     if flags["fresh"]:
-        found.append(f"--fresh: the run's folder is with {engine}; give another --logdir")
+        lines.append(f"--fresh: the run's folder is with {engine}; give another --logdir")
     if flags["join_learners"]:
-        found.append(f"--join_learners: with --engine={engine}, give --{engine}_learners")
-    return found
+        lines.append(f"--join_learners: with --engine={engine}, give --{engine}_learners")
+    return lines
 
 
 def _ssh(flags: dict[str, Any]) -> list[str]:
@@ -106,18 +106,18 @@ def _ssh(flags: dict[str, Any]) -> list[str]:
 
 
 def _slurm(flags: dict[str, Any]) -> list[str]:
-    found = []
+    lines = []
     if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
-        found.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
+        lines.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
     time = flags["slurm_time"]
     if time and re.fullmatch(r"([0-9]{1,9}-)?[0-9]{1,9}(:[0-9]{1,9}){0,2}", time) is None:
-        found.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
+        lines.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
     elif time and 0 < _slurm_seconds(time) <= 60 * (_LEAST_SLURM_MINUTES - 1):
-        found.append(
+        lines.append(
             f"--slurm_time={time}: the run writes a checkpoint and leaves 2 minutes before this"
             f" ends, so it would never get far; give {_LEAST_SLURM_MINUTES} minutes or more"
         )
-    return found
+    return lines
 
 
 def _slurm_seconds(time: str) -> int:
@@ -126,8 +126,8 @@ def _slurm_seconds(time: str) -> int:
     Args:
       time: MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
     """
-    days, dash, rest = time.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
+    days, dash, clock = time.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
     if not dash and len(parts) < 3:
         parts = [0, *parts]
     hours, minutes, seconds = [*parts, 0, 0][:3]
@@ -135,9 +135,9 @@ def _slurm_seconds(time: str) -> int:
 
 
 def _kubernetes(flags: dict[str, Any]) -> list[str]:
-    found = [
-        f"--kubernetes_{name}={flags[f'kubernetes_{name}']}: must be {right}"
-        for name, form, right in (
+    lines = [
+        f"--kubernetes_{name}={flags[f'kubernetes_{name}']}: must be {wanted}"
+        for name, form, wanted in (
             ("namespace", rf"({_LABEL})?", "a name of small letters, digits and -"),
             ("learner_image", _IMAGE, "the name of an image"),
             ("actor_image", _IMAGE, "the name of an image"),
@@ -148,51 +148,51 @@ def _kubernetes(flags: dict[str, Any]) -> list[str]:
         if re.fullmatch(form, flags[f"kubernetes_{name}"], re.ASCII) is None
     ]
     both = ("kubernetes_learner_resources", "kubernetes_actor_resources")
-    for flag, resources in _resources(flags, both, found):
-        found += [
+    for flag, resources in _resources(flags, both, lines):
+        lines += [
             f"{flag}: {resource}={quantity} must be a quantity such as cpu=2 or memory=8Gi"
             for resource, quantity in resources.items()
             if re.fullmatch(_RESOURCE, resource, re.ASCII) is None
             or re.fullmatch(_CORES if resource == "cpu" else _QUANTITY, quantity, re.ASCII) is None
         ]
-        found += [f"{flag}: {lacking} is missing; a pod without it may take all that a"
+        lines += [f"{flag}: {lacking} is missing; a pod without it may take all that a"
                   " machine has" for lacking in ("cpu", "memory")
                   if lacking not in resources]  # fmt: skip
-    return found
+    return lines
 
 
 def _skypilot(flags: dict[str, Any]) -> list[str]:
-    found: list[str] = []
-    for flag, names in _resources(flags, ("skypilot_resources",), found):
-        found += [
+    lines: list[str] = []
+    for flag, names in _resources(flags, ("skypilot_resources",), lines):
+        lines += [
             f"{flag}: {name} must be the name of a field"
             for name in names
             if re.fullmatch(r"[a-z_]+", name) is None
         ]
     mirror = flags["mirror"]
     if mirror and ("://" not in mirror or mirror.startswith("file:")):
-        found.append(
+        lines.append(
             f"--mirror={mirror}: would be lost with the disk of a rented machine; give a bucket"
             " such as s3://BUCKET/NAME, or leave the flag out"
         )
-    return found
+    return lines
 
 
 def _ray(flags: dict[str, Any]) -> list[str]:
-    found, address, port = [], flags["ray_address"], flags["ray_port"]
+    lines, address, port = [], flags["ray_address"], flags["ray_port"]
     if address != "auto" and re.fullmatch(r"[^/]+:[0-9]+", address) is None:
-        found.append(f"--ray_address={address}: must be auto or HOST:PORT, such as 10.0.0.1:6379")
+        lines.append(f"--ray_address={address}: must be auto or HOST:PORT, such as 10.0.0.1:6379")
     both = ("ray_learner_resources", "ray_actor_resources")
-    for flag, resources in _resources(flags, both, found):
-        found += [
+    for flag, resources in _resources(flags, both, lines):
+        lines += [
             f"{flag}: {resource}={amount} must be an amount such as CPU=4 or memory=8000000000"
             for resource, amount in resources.items()
             if re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount) is None
         ]
     if port and port + flags["ray_learners"] > 65535:
-        found.append(f"--ray_port={port}: learners need more ports; give a lower one")
+        lines.append(f"--ray_port={port}: learners need more ports; give a lower one")
     if flags["min_learners"] is not None:
-        found.append("--min_learners: a run on Ray starts with all learners; leave the flag out")
+        lines.append("--min_learners: a run on Ray starts with all learners; leave the flag out")
     if flags["end_command"]:
-        found.append("--end_command: the nodes belong to the Ray cluster; leave the flag out")
-    return found
+        lines.append("--end_command: the nodes belong to the Ray cluster; leave the flag out")
+    return lines

@@ -1,4 +1,4 @@
-"""The error that means: the user has to change something, and nothing was started."""
+"""The error for wrong input: the user has to change something; nothing was started."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _LONGEST = 2000
 
 
 class ConfigError(ValueError):
-    """Flags, files or combinations that cannot be used. Answered with exit status 2.
+    """Flags or files that cannot be used, or not together. Ends the process with status 2.
 
     Args:
       problems: one line per problem; each names the flag, file, line or column, and what would be
@@ -20,13 +20,13 @@ class ConfigError(ValueError):
 
 
 class LevelRaisedError(ConfigError):
-    """The level's own code raised while it was made, which may work at another time.
+    """The level's own code raised while the level was made; another try may succeed.
 
-    So a process that a run has started ends with status 1, and is restarted.
+    So a process that a run has started ends with status 1 instead of 2, and is restarted.
     """
 
 
 def _printable(line: str) -> str:
-    """Returns a line that cannot disturb a terminal: it may quote a file of someone else."""
+    """Returns a line that cannot disturb a terminal, though it may quote somebody else's file."""
     text = " ".join(line.split())
     return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST]

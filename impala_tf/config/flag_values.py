@@ -1,4 +1,4 @@
-"""The values of all flags together: those that were given, and those of a run."""
+"""The values of all flags together: as they were given, and as a run uses them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ENGINES = tuple(
 )
 """The values of --engine."""
 ENGINE_FLAGS = tuple(name for name in BUILT_IN if name.partition("_")[0] in ("engine", *ENGINES))
-"""The flags of the machine that submits a run to an engine: the run's processes get none of them.
-An engine's own ones begin with its name."""
+"""The flags for the machine that submits a run to an engine: the run's processes get none of them.
+The flags of one engine begin with its name."""
 PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
     # Mnih et al. (2015, 2016), and the IMPALA paper: the built-in defaults.
     "classic": {},
@@ -46,7 +46,8 @@ PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
         "terminal_on_life_loss": False,
     },
 }
-"""--protocol: {name: {flag: default}} of Atari and retro games, flags that belong together."""
+"""--protocol: {name: {flag: default}}, for the flags of Atari and retro games that belong
+together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Given:
 
     @classmethod
     def of(cls, config: Config) -> Given:
-        """Returns all flags of a config, as if they had been given."""
+        """Returns all flags of a config as given flags."""
         return cls(to_dict(config))
 
     def __contains__(self, name: str) -> bool:
@@ -85,7 +86,7 @@ class Given:
     @property
     def defaults(self) -> Mapping[str, Any]:
         """{flag: value if it is not given}: that of `BUILT_IN`, or of --protocol."""
-        # A wrong one is found where all flags are checked; one of a file can be of any type.
+        # A wrong name is reported where all flags are checked; in a file, it can be of any type.
         changes = PROTOCOLS.get(str(self.flags.get("protocol", BUILT_IN["protocol"])))
         return {**BUILT_IN, **changes} if changes else BUILT_IN
 
@@ -94,10 +95,10 @@ class Given:
         return Given({**self.flags, **flags})
 
     def without(self, *names: str) -> Given:
-        """Returns these flags without some, as if they had not been given."""
+        """Returns these flags without some, which then count as not given."""
         return Given({name: value for name, value in self.flags.items() if name not in names})
 
-    # The groups of flags that depend on nothing else:
+    # The groups whose defaults do not depend on other flags:
 
     @property
     def environment(self) -> EnvironmentConfig:
@@ -124,22 +125,22 @@ def replace(config: Config, /, **flags: Any) -> Config:
     groups = {}
     for group in dataclasses.fields(config):
         values = getattr(config, group.name)
-        mine = {f.name: flags.pop(f.name) for f in dataclasses.fields(values) if f.name in flags}
-        groups[group.name] = dataclasses.replace(values, **mine)
+        changes = {f.name: flags.pop(f.name) for f in dataclasses.fields(values) if f.name in flags}
+        groups[group.name] = dataclasses.replace(values, **changes)
     if flags:
         raise TypeError(f"no such flags: {', '.join(flags)}")
     return Config(**groups)
 
 
 def to_flags(given: Given) -> list[str]:
-    """Returns the command line that gives these flags; those at their default are left out."""
+    """Returns the words of a command line that gives these flags, except those at their default."""
     flags = []
     for name, default in given.defaults.items():
         value = given[name]
         if value == default:
             continue
         values = value if isinstance(value, (tuple, list)) else (value,)
-        flags += [to_flag(name, each) for each in values]
+        flags += [to_flag(name, item) for item in values]
     return flags
 
 
@@ -157,11 +158,11 @@ def waits_for_updates(config: Config) -> bool:
 
 
 def actors_wait(name: str | None, synchronization: str) -> bool:
-    """Returns `waits_for_updates` of --algorithm, None if it is not given, and another flag."""
+    """Returns `waits_for_updates` for --algorithm (None: not given) and --synchronization."""
     if synchronization != "none":
         return True
-    known = name is not None and (name in ALGORITHMS or plug_ins.is_own(name))
-    return known and algorithm(str(name)).actors_wait
+    exists = name is not None and (name in ALGORITHMS or plug_ins.is_own(name))
+    return exists and algorithm(str(name)).actors_wait
 
 
 def actors_use_tensorflow(config: Config) -> bool:
@@ -173,8 +174,8 @@ def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
     These are the level's protocol and its --info_metrics, the agent with its inputs, the unroll
-    length, and what processes wait for; if actors send gradients, also whatever changes these. The
-    handshake compares it.
+    length, and what actors wait for; if actors send gradients, also the flags that change those.
+    The handshake compares digests.
     """
     shared = {
         **dataclasses.asdict(config.environment),

@@ -3,9 +3,9 @@
 `--help` shows the first sentence of a text, `--help_all` all of it. Line breaks have no meaning.
 
 A `Config` has a value for every flag. What a command line gives is a `flag_values.Given`;
-`defaults.resolve` makes the one of the other. `Derived` flags get their values there, from the
-preset, the level or the machine, if they are not given; `--help_all` shows them. Those of learning
-are in `learning_flags`, those of engines and of modes in `engine_flags` and `mode_flags`.
+`defaults.resolve` turns it into a `Config`. There, `Derived` flags that are not given get their
+values from the preset, the level or the machine; `--help_all` shows them. More flags are in
+`learning_flags`, `engine_flags` and `mode_flags`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunConfig:
     """train; test: play whole games with the newest checkpoint of --logdir;
     report: write a page that compares the runs in --logdir;
     describe: print the agent's layers, memory and speed on this machine, without a run;
-    benchmark: measure every part of a run on this machine, and the whole: what limits it?
+    benchmark: measure every part of a run on this machine and the whole run: what limits it?
     export: write the policy in --logdir as a TensorFlow SavedModel, with a player."""
     logdir: Derived[str] = DERIVED
     """Folder of the run: config, metrics, checkpoints, logs.
@@ -56,7 +56,7 @@ class RunConfig:
     Each run needs its own mirror. --fresh renames the mirror, too, except in a launch."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
-    run, and those that were restarted, have other seeds than before, so they play other games."""
+    run, and restarted actors, get different seeds than before, so they play different games."""
     preset: Literal["tuned", "paper"] = "tuned"
     """Set of default values. tuned: learns fastest per frame; paper: table G.1 of the IMPALA paper.
     To see the values, add --help_all after --preset and --level_name."""
@@ -66,9 +66,9 @@ class RunConfig:
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: preset; if that has none, --total_environment_frames."""
     stop_at_return: float | None = None
-    """End the run when the mean return of the last 100 episodes is this high; it is checked every
-    --metrics_interval_s. An agent of several levels: the mean over the levels, of normalised
-    returns if each level has them (docs/runs.md)."""
+    """End the run when the mean return of the last 100 episodes reaches this value, which is
+    checked every --metrics_interval_s. For an agent of several levels, it is the mean over the
+    levels, of normalised returns if each level has them (docs/runs.md)."""
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
@@ -77,7 +77,7 @@ class RunConfig:
     becomes a metric: its mean over the last 100 episodes, in the column info/NAME. For a key in a
     dictionary of info: DICTIONARY/KEY."""
     track_project: str = "impala_tf"
-    """--track=wandb: the project there."""
+    """--track=wandb: the project of the run."""
     track_group: str = ""
     """--track=wandb: the group of the run, such as all seeds of one experiment."""
     track_tags: str = ""
@@ -108,7 +108,7 @@ class EnvironmentConfig:
     """A level, or several, comma separated, that one agent learns. Lists: atari57, procgen16.
     Any Gymnasium id; module:Level-v0 imports your module first, also from the current folder.
     module:name is a function or a class in your module that makes a Gymnasium environment.
-    All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
+    All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) use the protocol below, whatever the suffix.
     procgen:GAME (procgen:coinrun) and retro:GAME (retro:Airstriker-Genesis-v0) need an extra."""
     level_kwargs: str = ""
     """Arguments of a Gymnasium level, or of a function or class of yours: a JSON object, such as
@@ -117,14 +117,14 @@ class EnvironmentConfig:
     """module:Wrapper, comma separated: functions or classes of yours that take a Gymnasium
     environment and return one. They are applied in this order to every environment."""
     num_action_repeats: int = 1
-    """Steps of the level that each action is repeated for.
+    """How many steps of the level each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
     environment_processes: Literal["auto", "always", "never"] = "auto"
     """Gymnasium levels without a vector environment: whether each environment runs in a process of
-    its own, or all in the actor's. auto: in processes if a step takes more than 1 ms."""
+    its own, or all in the actor's. auto: own processes if a step takes more than 1 ms."""
     protocol: Literal["classic", "sticky"] = "classic"
-    """Atari, retro: classic: games start with no-ops, and every action is done. sticky: actions
-    stick with probability 0.25, games start at once, and lives end nothing (Machado et al., 2018):
+    """Atari, retro: classic: games start with no-ops, and no action sticks. sticky: actions stick
+    with probability 0.25, games start at once, and a lost life ends nothing (Machado et al., 2018):
     --repeat_action_probability=0.25 --noop_max=0 --no_terminal_on_life_loss."""
     width: int = 84
     """Atari, retro: frames are resized to this many pixels."""
@@ -174,26 +174,27 @@ class AgentConfig:
     """The agent's memory: an LSTM, or none. What the agent sees does not change.
     Default: the named agent's own."""
     heads: Derived[Literal["policy", "q_values", "dueling"]] = DERIVED
-    """policy: a policy and a baseline; q_values: a value of each action, for dqn and pqn;
+    """policy: a policy and a baseline; q_values: a value for each action, for dqn and pqn;
     dueling: the same, as a state's value and each action's advantage (arXiv 1511.06581).
     Default: what --algorithm needs."""
     observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
-    """elementwise: subtract the mean and divide by the standard deviation of each pixel and
-    channel of images, see --pixel_statistics_steps, or of each component of vectors, taken from all
-    steps so far. Default: preset."""
+    """elementwise: subtract the mean and divide by the standard deviation. Images: of each pixel
+    and channel (see --pixel_statistics_steps); vectors: of each component, over all steps so far.
+    Default: preset."""
     pixel_statistics_steps: int = 50_000
     """With --observation_normalization=elementwise, the mean and standard deviation of pixels are
     computed from this many agent steps of all learners, and do not change afterwards."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
-    """orthogonal: gain sqrt(2), 1 for residual convolutions and the baseline, and 0.01 for the
-    policy head, which starts almost uniform; default: each layer's usual one. Default: preset."""
+    """orthogonal: with a gain of sqrt(2), but 1 for residual convolutions and the baseline, and
+    0.01 for the policy head, so that it starts almost uniform; default: each layer's usual
+    initialization. Default: preset."""
     layer_norm: Derived[bool] = DERIVED
-    """LayerNorm (arXiv 1607.06450) before each activation of the torso; of residual networks, only
-    after their linear layer. Default: on for pqn, else off."""
+    """LayerNorm (arXiv 1607.06450) before each activation of the torso; in residual networks, only
+    after the linear layer. Default: on for pqn, else off."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the torso on images; everything else is float32.
     auto: bfloat16 on processors that have it (AVX512_BF16) if a test shows that it is faster, and
-    for residual networks on NVIDIA's GPUs since Ampere. bfloat16: processors without it still use
+    for residual networks on NVIDIA GPUs from Ampere on. bfloat16: processors without it still use
     float32."""
 
 
@@ -219,38 +220,38 @@ class ProcessConfig:
     acting_precision: Literal["float32", "int8"] = "float32"
     """Number format in which --acting=litert multiplies. int8: weights are rounded to int8, with a
     separate scale for each output of a layer. Learners send a quarter of the bytes, and large
-    networks compute faster. The policy that acts differs a little; its own logits are sent along,
-    and V-trace corrects for it."""
+    networks compute faster. The policy that acts differs a little; actors send its logits along,
+    so V-trace corrects for it."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments
-    step together; needs --inference=learner. A batch is an unroll of every environment, except
-    with none. ppo is always at least trajectory."""
+    step together; needs --inference=learner. Except with none, a batch is one unroll of every
+    environment. ppo is always at least trajectory."""
     staggered_resets: bool = True
-    """Cut one episode of each environment of a level with a time limit, early in the run, so that
-    later episodes do not all end together (arXiv 2511.21011). It does not count as an episode.
-    Gymnasium's levels only, without those that have a vector environment of their own."""
+    """On levels with a time limit, cut one early episode of each environment short, so that later
+    episodes do not all end together (arXiv 2511.21011). It does not count as an episode. Only for
+    Gymnasium levels, except those that have a vector environment of their own."""
     environment_timeout_s: float = 120.0
-    """Seconds after which a step of an actor's environments, or making them, counts as hanging. The
-    actor is then restarted."""
+    """Seconds that a step of an actor's environments, or their creation, may take. After that, the
+    actor counts as hanging and is restarted."""
     parameter_lag: int = 1
     """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
-    step counts, of which a batch has several (--updates_per_batch, --minibatches; 8 on robots).
+    step counts, and a batch has several (--updates_per_batch, --minibatches; 8 on robots).
     A larger lag saves traffic: a set of parameters is often larger than an unroll. ppo's actors
-    always wait for new ones."""
+    always wait for new parameters."""
     parameter_compression: Literal["none", "bf16"] = "none"
-    """How learners send actors parameters: as float32, or as bfloat16 in half the bytes. A policy
-    of rounded parameters acts a little differently; V-trace corrects for it."""
+    """How learners send parameters to actors: as float32, or as bfloat16 in half the bytes. A
+    policy with rounded parameters acts a little differently; V-trace corrects for it."""
     max_policy_lag: int = 1000
-    """Learners refuse unrolls whose parameters are older than this many updates: those of an actor
-    that was stopped for a while. They are counted and shown. dqn refuses none. All gradient steps
-    for a batch (--updates_per_batch, --minibatches) count as one update here."""
+    """Learners refuse unrolls whose parameters are older than this many updates, such as those of
+    an actor that was stopped for a while. Refused unrolls are counted and shown. dqn refuses none.
+    All gradient steps for a batch (--updates_per_batch, --minibatches) count as one update here."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
     learner_threads: int | None = None
-    """CPU threads that a learner uses for each operation. If these are fewer than the cores, a
-    thread that waits for another one leaves its core to actors. Default: one per core; half of
+    """CPU threads that a learner uses for each operation. With fewer threads than cores,
+    a thread that waits for another one leaves its core to actors. Default: one per core; half of
     that for appo with ShallowConvNetAgent or SeparateMLPAgent, in runs on this machine alone with
     an actor for each core."""
     job_name: Literal["", "learner", "actor"] = ""
@@ -265,7 +266,8 @@ class ProcessConfig:
     credentials: str | None = None
     """Folder with the run's certificates. Default: LOGDIR/credentials."""
     idle_exit_minutes: float | None = None
-    """An actor ends when it has not reached its learner for this long. Default: it keeps trying."""
+    """An actor ends when it has not reached its learner for this long. Default: it never gives
+    up."""
     heartbeat_path: str | None = None
     """File that an actor touches after steps of its level, and when it calls its learner.
     A health check looks at its age."""
@@ -273,7 +275,7 @@ class ProcessConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster: described by a CSV file, or owned by an engine such as Slurm."""
+    """A cluster: the machines of a CSV file, or an engine such as Slurm."""
 
     workers_csv_path: str | None = None
     """CSV of the machines to launch learners and actors on."""
@@ -285,34 +287,35 @@ class ClusterConfig:
     """Print which processes would run where, and start nothing. Without a CSV, too.
     --engine: print what would be submitted."""
     speed_json: str | None = None
-    """File with what --mode=benchmark --json printed on a machine like those of the CSV. --dry_run
-    and the launcher's doctor then predict frames a second, and cost if the CSV has prices."""
+    """File with the output of --mode=benchmark --json from a machine like those in the CSV.
+    --dry_run and the launcher's doctor then predict frames per second, and the cost if the CSV has
+    prices."""
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""
     max_restarts: int = 3
     """How often a failed learner is restarted in an hour. Actors are always restarted."""
     min_actors: int | None = None
-    """Start as soon as this many actors can; the machines of the others join later.
+    """Start as soon as this many actors can start; the machines of the others join later.
     Default: all of them."""
     min_learners: int | None = None
     """The fewest learners that train while the others are away; learner 0 is always needed.
     Learners that arrive later join. Default: all of them at first, then 1."""
     max_hours: float | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more. With
-    --join (so on Slurm and Kubernetes), the time begins again each time a job starts. It has no
-    effect in Compose."""
+    --join (so on Slurm and Kubernetes), the time starts again with each job. It has no effect in
+    Compose."""
     end_command: str | None = None
-    """Shell command that every machine runs when all of its processes have ended, such as one
-    that switches it off."""
+    """Shell command that each machine runs once all of its processes have ended, such as one that
+    switches it off."""
     env: tuple[str, ...] = ()
     """NAME=VALUE: a variable for all processes of a launch with --workers_csv_path.
-    They get no others of this shell."""
+    They get no other variables of this shell."""
     secret: tuple[str, ...] = ()
     """NAME: like --env, but the value comes from this shell and is never shown. It is stored only
     in a file that only you can read, on each machine, until the run ends."""
     start_at_boot: bool = False
-    """Let cron start the processes of a machine again when it has rebooted."""
+    """Let cron start a machine's processes again after a reboot."""
     rendezvous_port: int | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""

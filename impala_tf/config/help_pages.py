@@ -1,4 +1,4 @@
-"""What --help, --help_all and completion show: argparse lays it out.
+"""What --help, --help_all and completion show; argparse does the layout.
 
 argparse does not read the command line of a run (see `words`). A flag's text is the docstring of
 its field in `flags` or a module named NAME_flags.
@@ -24,7 +24,7 @@ from impala_tf.config.flags import Config
 _FILES = tuple(
     f"impala_tf.config.{name}" for name in ("flags", "learning_flags", "engine_flags", "mode_flags")
 )
-# Ends of texts that a shown default makes needless.
+# The end of a text, which is left out where the preset's value is shown.
 _FROM_PRESET = re.compile(r"\s*Default: preset[^.]*\.")
 _WIDEST = 100
 _COLUMN = 32
@@ -77,7 +77,7 @@ OTHER_COMMANDS = {
     "agents": "list the networks",
     "completion": "print a script that completes flags in bash or zsh",
 }
-"""{name: what it does}, those that are no --mode."""
+"""{name: what it does} of the commands that are not a --mode."""
 _WORDS = {"levels": " [WORD]", "agents": "", "completion": " bash|zsh"}
 
 
@@ -108,7 +108,7 @@ def page(
       prog: what the user typed before the command's flags.
       command: a key of COMMANDS.
       values: {flag: the value it has if it is not given}.
-      everything: all flags, in their groups, or only those that matter most.
+      everything: whether to show all flags, in their groups, or only those that matter most.
       others: a sentence about other commands.
     """
     about = COMMANDS[command].about
@@ -127,7 +127,7 @@ def page(
 
 
 def command_parser(prog: str, cluster: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Returns a parser of all commands and flags, which completion scripts are made from.
+    """Returns a parser of all commands and flags, for making completion scripts.
 
     Args:
       prog: the program.
@@ -136,15 +136,15 @@ def command_parser(prog: str, cluster: argparse.ArgumentParser) -> argparse.Argu
     parser = argparse.ArgumentParser(prog, allow_abbrev=False)
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, command in COMMANDS.items():
-        mine = commands.add_parser(name, help=command.about)
-        _add(mine, words.types(), {})
-        mine.add_argument("--help_all", action="store_true", help="show all flags")
+        subparser = commands.add_parser(name, help=command.about)
+        _add(subparser, words.types(), {})
+        subparser.add_argument("--help_all", action="store_true", help="show all flags")
     for name, about in OTHER_COMMANDS.items():
-        other = commands.add_parser(name, help=about)
+        subcommand = commands.add_parser(name, help=about)
         if name == "cluster":
-            _add_commands(other, cluster)
+            _add_commands(subcommand, cluster)
         elif name == "completion":
-            other.add_argument("shell", choices=("bash", "zsh"))
+            subcommand.add_argument("shell", choices=("bash", "zsh"))
     return parser
 
 
@@ -159,14 +159,14 @@ def _add_commands(parser: argparse.ArgumentParser, source: argparse.ArgumentPars
 @functools.cache
 def texts() -> dict[str, str]:
     """Returns {flag: its docstring}."""
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for name in _FILES:
         spec = importlib.util.find_spec(name)
         assert spec is not None and spec.origin is not None
         for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
-                found.update(_docstrings(node))
-    return found
+                docstrings.update(_docstrings(node))
+    return docstrings
 
 
 def _docstrings(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
@@ -179,7 +179,7 @@ def _docstrings(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
 def _add(
     parser: Any, names: Iterable[str], values: Mapping[str, Any], *, in_short: bool = False
 ) -> None:
-    """Adds flags to a parser or to a group of it; in short, only the first sentence of each."""
+    """Adds flags to a parser or a group. `in_short`: with only the first sentence of each text."""
     for name in names:
         kind, value = words.types()[name], values.get(name)
         text = _text(name, value, in_short).replace("%", "%%")
@@ -207,8 +207,8 @@ def _text(name: str, value: Any, in_short: bool) -> str:
         without = text = without.partition(". ")[0].rstrip(".") + "."
     if value is None or value in ("", ()):
         return text
-    shown = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else _shown(value)
-    return f"{without} (default: {shown})".strip()
+    default = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else _shown(value)
+    return f"{without} (default: {default})".strip()
 
 
 def _shown(value: Any) -> str:

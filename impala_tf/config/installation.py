@@ -1,6 +1,6 @@
-"""Whether the packages are there; said before anything is imported that needs them.
+"""Checks that the packages are installed, before anything that needs them is imported.
 
-Runs with any Python 3, because the user may have started a wrong one.
+This runs with any Python 3, because the user may have started the wrong one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 from impala_tf.config import user_commands
 
 _OLDEST = (3, 11)
-# An interpreter that has these has the others, too: see `dependencies` in pyproject.toml.
+# An interpreter with these has the other packages, too: see `dependencies` in pyproject.toml.
 _PACKAGES = ("shtab", "rich", "gymnasium", "grpc")
 
 
 def require(program: str) -> None:
-    """Ends this process with status 2, and a line that says what to do, without the packages.
+    """Without the packages, prints a line that says what to do, and exits with status 2.
 
     Args:
-      program: user_commands.SCRIPT or FRONTEND, which was started.
+      program: what the user started: user_commands.SCRIPT or FRONTEND.
     """
     if sys.version_info >= _OLDEST and all(map(importlib.util.find_spec, _PACKAGES)):
         return

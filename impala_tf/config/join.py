@@ -6,8 +6,9 @@
                   (with --job_name, only the first, for --task: learners and actors are two Jobs)
     Slurm         SLURMD_NODENAME and the job's node list; all lists of a heterogeneous job
 
-The first that is set counts. TF_CONFIG, or --job_name with --task and --learner_hosts, comes before
-all of them (see `tf_config`). The first nodes are learners, the others run actors.
+The first one that is set counts. TF_CONFIG (see `tf_config`), or --job_name with --task and
+--learner_hosts, takes precedence over all of them. The first nodes are learners, the others run
+actors.
 """
 
 from __future__ import annotations
@@ -39,28 +40,28 @@ class Place(NamedTuple):
     size: int | None
     """How many nodes there are. None: unknown."""
     hosts: tuple[str, ...]
-    """The first nodes, and as many of the others as the environment names."""
+    """The first nodes' host names: as many as the environment names."""
     variable: str
-    """Where the hosts are from."""
+    """The environment variable that names the hosts."""
     port: int = _PORT
-    """Of the learners, if no flag says it."""
+    """The learners' port, if no flag gives one."""
     learners: int = 1
-    """How many nodes are learners, if no flag says it."""
+    """How many nodes are learners, if no flag says so."""
 
 
 def applied(given: Given, environment: Mapping[str, str]) -> Given:
-    """Returns the given flags with the role of this node, if --join is among them.
+    """Returns the given flags, and with --join also the flags of this node's role.
 
-    Then --task is the number of this node among those of its role, and --actor_hosts names the
-    nodes that run actors, if they are known. A node that is alone in its job trains as without
-    --join. Flags on the command line take precedence.
+    --task is this node's index among the nodes of its role, and --actor_hosts names the nodes that
+    run actors, if they are known. A job of a single node trains as without --join. Flags on the
+    command line take precedence.
 
     Args:
       given: the flags of the command line, and those of TF_CONFIG.
       environment: the process's variables.
 
     Raises:
-      ConfigError: the environment does not say what is needed.
+      ConfigError: the environment lacks what is needed.
     """
     if given["join"] and given["job_name"] and "task" not in given:
         return (
@@ -154,14 +155,14 @@ def _kubernetes(environment: Mapping[str, str]) -> Place:
     job = name.removesuffix(f"-{index}")
     if job == name:
         raise ConfigError(f"HOSTNAME={name}: must end in -{index}, as in an indexed Job")
-    enough = tuple(f"{job}-{each}.{service}" for each in range(64))
+    enough = tuple(f"{job}-{pod}.{service}" for pod in range(64))
     return Place(index, None, enough, _INDEX)
 
 
 def _slurm(environment: Mapping[str, str]) -> Place:
-    for variable, right in (("SLURM_STEP_ID", ""), ("SLURM_LOCALID", "0")):
+    for variable, wanted in (("SLURM_STEP_ID", ""), ("SLURM_LOCALID", "0")):
         value = environment.get(variable, "")
-        if not value or (right and value != right):
+        if not value or (wanted and value != wanted):
             raise ConfigError(
                 f"{variable}={value}: --join starts all processes of a node itself; start it once a"
                 " node, with srun --ntasks-per-node=1"

@@ -13,7 +13,7 @@ class LossConfig:
     """The algorithm and its losses."""
 
     algorithm: Derived[str] = DERIVED
-    """impala, appo, ppo, a3c, dqn or pqn. --help_all ends with what they are. Default: preset.
+    """impala, appo, ppo, a3c, dqn or pqn. --help_all describes them at its end. Default: preset.
     module:NAME: a record of yours (see impala_tf.config.algorithms.Algorithm)."""
     discounting: Derived[float] = DERIVED
     """Discount factor gamma of an agent step. Default: preset."""
@@ -22,26 +22,26 @@ class LossConfig:
     entropy_cost: Derived[float] = DERIVED
     """Weight of the entropy bonus, at frame 0. Default: preset."""
     entropy_cost_end: Derived[float] = DERIVED
-    """Weight of the entropy bonus from --schedule_frames on; linear before.
-    Default: preset; if --entropy_cost is given, the same share of it as in the preset."""
+    """Weight of the entropy bonus from --schedule_frames on; it changes linearly until then.
+    Default: preset; if --entropy_cost is given, the same fraction of it as in the preset."""
     loss_reduction: Derived[Literal["sum", "mean"]] = DERIVED
-    """Losses are summed over the steps of a batch, or averaged. dqn, pqn: no effect, averaged.
+    """Whether losses are summed or averaged over a batch's steps. dqn and pqn always average.
     Default: preset."""
     reward_clipping: Derived[Literal["abs_one", "soft_asymmetric", "none"]] = DERIVED
     """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab).
     Default: preset."""
     advantage_scaling: Derived[Literal["none", "rms", "batch"]] = DERIVED
     """rms: divide by the running root mean square of the advantages; batch: subtract the mean and
-    divide by the standard deviation of those in the batch; impala and appo weight the mean as the
-    advantages, by pi / mu. Default: preset."""
+    divide by the standard deviation of those in the batch; impala and appo weight the mean by
+    pi / mu, as they weight the advantages. Default: preset."""
     value_normalization: Derived[Literal["none", "running"]] = DERIVED
     """running: the network predicts values in units of their running mean and standard deviation
     (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""
     surrogate_clipping: Derived[float] = DERIVED
     """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
     value_clipping: float = 0.0
-    """ppo: a value may move this far from the one before the batch's first step; 0: any distance.
-    In units of the normalised values if --value_normalization is on."""
+    """ppo: how far a value may move from what it was before the batch's first step; 0: any
+    distance. In units of the normalised values if --value_normalization is on."""
     gae_lambda: float = 0.95
     """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
     target_update_interval: Derived[int] = DERIVED
@@ -67,32 +67,34 @@ class OptimizerConfig:
     unroll_length: Derived[int] = DERIVED
     """Agent steps per unroll (T). Default: preset."""
     updates_per_batch: Derived[int] = DERIVED
-    """How often each batch is learned from; ppo, pqn: epochs. Default: preset.
+    """How many times each batch is learned from; ppo, pqn: epochs. Default: preset.
     A larger number learns more from each frame, but takes more time; V-trace corrects for the
     policy lag."""
     ring_batches: Derived[int] = DERIVED
-    """appo: batches that are kept. The uses of a batch are spread over the arrivals of this
+    """appo: how many batches are kept. The uses of a batch are spread over the arrivals of this
     many batches, so that consecutive updates use different ones. Default: preset."""
     minibatches: Derived[int] = DERIVED
-    """ppo, pqn: parts of whole unrolls that a batch is split into, shuffled in every epoch.
-    Default: preset; where actors wait, more if there are more than two."""
+    """ppo, pqn: how many parts, of whole unrolls, a batch is split into; shuffled in every epoch.
+    Default: preset; more if actors wait and there are more than two of them."""
     gradient_compression: Literal["none", "fp16"] = "none"
-    """How learners send each other gradients: as float32, or as float16 in half the bytes."""
+    """How learners send gradients to each other: as float32, or as float16 in half the bytes."""
     micro_batches: Derived[int] = DERIVED
     """Parts of a batch (ppo: of a minibatch) whose gradients are computed one after another and
-    added up: the same update, but the activations of one part in memory. dqn, pqn: no effect.
+    added up: the same update, but with the activations of only one part in memory. dqn, pqn: no
+    effect.
     Default: at most 4 for the residual networks, of 128 steps or more each; else 1."""
     optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
     """The optimizer. Default: preset."""
     learning_rate: Derived[float] = DERIVED
     """Learning rate at frame 0. Default: preset."""
     learning_rate_schedule: Derived[Literal["linear", "constant", "kl"]] = DERIVED
-    """linear: to --learning_rate_end at --schedule_frames; constant; kl: as linear, but divided by
-    1.5 while the KL divergence from the policy that acted is above 0.02 nats, and multiplied by 1.5
-    while it is below 0.005; from a tenth of the linear rate to all of it. Default: preset."""
+    """linear: reaches --learning_rate_end at --schedule_frames; constant; kl: as linear, but
+    divided by 1.5 while the KL divergence from the policy that acted is above 0.02 nats, and
+    multiplied by 1.5 while it is below 0.005; from a tenth of the linear rate to all of it.
+    Default: preset."""
     learning_rate_end: Derived[float] = DERIVED
     """linear, kl: the learning rate from --schedule_frames on.
-    Default: preset; if --learning_rate is given, the same share of it as in the preset; 0 if the
+    Default: preset; if --learning_rate is given, the same fraction of it as in the preset; 0 if the
     preset's schedule is constant."""
     decay: float = 0.99
     """RMSProp's decay of the squared gradients."""
@@ -109,8 +111,8 @@ class ReplayConfig:
     """--algorithm=dqn: replay and exploration."""
 
     replay_capacity: Derived[int] = DERIVED
-    """Newest agent steps that each learner keeps in memory. Default: preset.
-    A run says how much memory they need before it starts."""
+    """How many agent steps, the newest ones, each learner keeps in memory. Default: preset.
+    Before it starts, a run says how much memory they need."""
     replay_start_steps: Derived[int] = DERIVED
     """Agent steps in the replay before anything is learned from it. Default: preset."""
     replay_batch_size: Derived[int] = DERIVED
@@ -118,9 +120,9 @@ class ReplayConfig:
     replay_ratio: Derived[float] = DERIVED
     """Gradient steps for each agent step that a learner receives. Default: preset."""
     replay_sampling: Derived[Literal["uniform", "prioritized"]] = DERIVED
-    """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), first by the
-    errors that their actors computed. Default: preset."""
+    """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), at first by
+    the errors that the actors computed. Default: preset."""
     save_replay: bool = False
     """Keep the replay in files in the logdir, so that a resumed run has it. Without it, a
-    resumed run starts with an empty replay. The files take as much room on the disk as the replay
-    takes memory."""
+    resumed run starts with an empty replay. The files take as much disk space as the replay takes
+    memory."""

@@ -44,60 +44,60 @@ _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "q_lambda", "decay",
     "momentum",
 )  # fmt: skip
-# They reach C as ints.
+# C code takes them as ints.
 _C_INTS = ("max_episode_frames", "noop_max", "queue_capacity", "frame_skip", "stacked_frames")
 _LARGEST_C_INT = 2**31 - 1
 _LARGEST_FLOAT = 3.4e38  # of float32
 _ENOUGH_BATCHES = 30
-_LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
+_LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and Procgen's engine adds one
 
 
 def problems(given: Given) -> list[str]:
     """Returns one line for every flag that is out of range or contradicts another."""
     flags = given.everything()
-    found = [
+    lines = [
         f"--{name}={flags[name]}: {_float_wanted(flags[name])}"
         for name in flags
         if isinstance(flags[name], float) and not abs(flags[name]) <= _LARGEST_FLOAT
     ]
-    if found:
-        return found
-    for names, fits, right in (
+    if lines:
+        return lines
+    for names, fits, wanted in (
         (_POSITIVE, lambda v: v > 0, "greater than 0"),
         (_NOT_NEGATIVE, lambda v: v >= 0, "0 or more"),
         (_C_INTS, lambda v: v <= _LARGEST_C_INT, f"at most {_LARGEST_C_INT:,}"),
         (_UNIT_INTERVAL, lambda v: 0 <= v <= 1, "between 0 and 1"),
     ):
-        found += [
-            f"--{name}={flags[name]}: must be {right}"
+        lines += [
+            f"--{name}={flags[name]}: must be {wanted}"
             for name in names
             if flags[name] is not None and not fits(flags[name])
         ]
-    found += _level_problems(flags)
-    found += _info_problems(flags["info_metrics"])
-    found += plug_ins.problems(flags)
-    found += own_level_problems(flags)
+    lines += _level_problems(flags)
+    lines += _info_problems(flags["info_metrics"])
+    lines += plug_ins.problems(flags)
+    lines += own_level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
-        found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
-    found += _logdir_problems(flags["mode"], flags["logdir"])
+        lines.append("--mode=report: needs --logdir of a run, or of a folder of runs")
+    lines += _logdir_problems(flags["mode"], flags["logdir"])
     if flags["dry_run"] and (flags["mode"] != "train" or flags["job_name"]):
-        what = f"job_name={flags['job_name']}" if flags["job_name"] else f"mode={flags['mode']}"
-        found.append(f"--dry_run: only training has a plan to print, not --{what}; leave it out")
+        culprit = f"job_name={flags['job_name']}" if flags["job_name"] else f"mode={flags['mode']}"
+        lines.append(f"--dry_run: only training has a plan to print, not --{culprit}; leave it out")
     if flags["video"] and flags["mode"] != "test":
-        found.append(
+        lines.append(
             "--video: films games of a trained agent: leave it out here, and afterwards give"
             " --mode=test --logdir=DIR --video"
         )
-    found += _export_problems(flags)
-    found += _name_problems(flags)
-    found += _role_problems(flags)
-    found += _synchronization_problems(flags)
-    found += _cluster_problems(flags)
-    return found or engine_limits.problems(flags)
+    lines += _export_problems(flags)
+    lines += _name_problems(flags)
+    lines += _role_problems(flags)
+    lines += _synchronization_problems(flags)
+    lines += _cluster_problems(flags)
+    return lines or engine_limits.problems(flags)
 
 
 def _float_wanted(value: float) -> str:
-    """Returns what is right in place of NaN, or of a number that is too large."""
+    """Returns what to give instead of NaN or a number that is too large."""
     if math.isnan(value):
         return "must be a number"
     return f"give a number of at most {_LARGEST_FLOAT:g}"
@@ -114,7 +114,7 @@ def _logdir_problems(mode: str, logdir: str | None) -> list[str]:
         return [f"--logdir={logdir}: must be a folder; --mirror=URL copies a run elsewhere"]
     if mode == "train" and "," in logdir:
         return [f"--logdir={logdir}: a comma separates the folders of --mode=report, which could"
-                " not find this one; give a name without"]  # fmt: skip
+                " not find this one; give a name without one"]  # fmt: skip
     return []
 
 
@@ -133,13 +133,13 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
 
 def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
     """Raises ConfigError if the algorithm cannot learn the level, or not with these flags."""
-    found = algorithm(config.loss.algorithm).problems(config, spec)
+    lines = algorithm(config.loss.algorithm).problems(config, spec)
     precision, inference = config.process.acting_precision, config.process.inference
     if precision != "float32" and (inference == "learner" or actors_use_tensorflow(config)):
         who = "the learner acts" if inference == "learner" else "actors compute with TensorFlow"
-        found = [*found, f"--acting_precision={precision}: {who} here; leave the flag out"]
-    if found:
-        raise ConfigError(found)
+        lines = [*lines, f"--acting_precision={precision}: {who} here; leave the flag out"]
+    if lines:
+        raise ConfigError(lines)
 
 
 def check_network(config: Config) -> None:
@@ -164,20 +164,20 @@ def check_network(config: Config) -> None:
 
 
 def check_own_network(config: Config) -> None:
-    """Raises ConfigError if --agent_name=module:Class is plainly not there; imports nothing.
+    """Raises ConfigError if --agent_name=module:Class clearly does not exist; imports nothing.
 
     Args:
-      config: the run's.
+      config: the run's config.
     """
     if plug_ins.is_own(config.agent.agent_name):
         plug_in_files.check("agent_name", config.agent.agent_name)
 
 
 def check_batches(config: Config) -> None:
-    """Raises ConfigError if batches cannot be filled or split; for a learner or a local run.
+    """Raises ConfigError if batches cannot be filled or split. For a learner or a local run.
 
     Args:
-      config: the run's.
+      config: the run's config.
     """
     batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
     micro = config.optimizer.micro_batches
@@ -210,7 +210,7 @@ def check_batches(config: Config) -> None:
 
 
 def _split_sizes(config: Config) -> list[tuple[int, str]]:
-    """Returns how many unrolls that has what --micro_batches splits, and what it is."""
+    """Returns the sizes, in unrolls, and the name of what --micro_batches splits."""
     record, batch_size = algorithm(config.loss.algorithm), config.optimizer.batch_size
     if record.step is not None or not record.estimates_once:
         return [(batch_size, "batch")]
@@ -220,12 +220,12 @@ def _split_sizes(config: Config) -> list[tuple[int, str]]:
 
 
 def check_windows(config: Config) -> None:
-    """Raises ConfigError if --n_step is cut, as windows end with the unroll; for a run that begins.
+    """Raises ConfigError if --n_step is longer than an unroll, where windows end. For new runs.
 
     Older runs may have such flags, and can still be resumed and played.
 
     Args:
-      config: the run's.
+      config: the run's config.
     """
     n_step, length = config.loss.n_step, config.optimizer.unroll_length
     if algorithm(config.loss.algorithm).replays and n_step > length:
@@ -238,10 +238,10 @@ def check_windows(config: Config) -> None:
 def few_batches(config: Config, spec: EnvironmentSpec) -> str:
     """Returns a warning if batches are so large that a run has few of them; '' if not.
 
-    Only where actors wait does the number of actors decide the size of a batch.
+    This can happen only where actors wait: there, batches grow with the number of actors.
 
     Args:
-      config: the run's.
+      config: the run's config.
       spec: the level's specification.
     """
     learners = len(plug_ins.split(config.process.learner_hosts)) or 1
@@ -269,13 +269,13 @@ def _level_problems(flags: dict[str, Any]) -> list[str]:
 
 def _info_problems(text: str) -> list[str]:
     names = plug_ins.split(text)
-    found = [
+    lines = [
         f"--info_metrics={text}: '{name}' is not a NAME or dictionary/NAME in the level's info"
         for name in names
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is None
     ]
     twice = sorted({name for name in names if names.count(name) > 1})
-    return found + [f"--info_metrics={text}: {name} is given twice" for name in twice]
+    return lines + [f"--info_metrics={text}: {name} is given twice" for name in twice]
 
 
 def _export_problems(flags: dict[str, Any]) -> list[str]:
@@ -301,7 +301,7 @@ def _name_problems(flags: dict[str, Any]) -> list[str]:
 
 
 def _role_problems(flags: dict[str, Any]) -> list[str]:
-    found = [
+    lines = [
         f"--learner_hosts: '{host}' is not host:port"
         for host in plug_ins.split(flags["learner_hosts"])
         if not valid_host_port(host)
@@ -309,34 +309,34 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     job, task = flags["job_name"], flags["task"]
     learners, actors = plug_ins.split(flags["learner_hosts"]), plug_ins.split(flags["actor_hosts"])
     synchronization = flags["synchronization"]
-    # --join gives each process what it needs, once it has the role of its node.
+    # With --join, the node's role gives each process what it needs.
     alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])
-    # In this order: the flags of someone else's run are checked before its modules are trusted, so
-    # that must not import an algorithm.
+    # `alone` comes first: the flags of someone else's run are checked before its modules are
+    # trusted, so the check must not import an algorithm.
     try:
         waits = alone and actors_wait(flags["algorithm"], synchronization)
     except ConfigError as error:  # an algorithm of the user's own that cannot be imported
-        found += error.problems
+        lines += error.problems
         waits = False
     if waits:
         why = "algorithm" if synchronization == "none" else "synchronization"
-        found.append(
-            f"--{why}={flags[why]}: a learner needs --actor_hosts, or as --batch_size the number of"
-            " its actors' environments"
+        lines.append(
+            f"--{why}={flags[why]}: a learner needs --actor_hosts, or a --batch_size that is the"
+            " number of its actors' environments"
         )
     if job and not learners:
-        found.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
+        lines.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
     if job == "learner" and learners and task >= len(learners):
-        found.append(f"--task={task}: --learner_hosts names {len(learners)} learner(s)")
+        lines.append(f"--task={task}: --learner_hosts names {len(learners)} learner(s)")
     if job == "actor" and actors and task >= len(actors):
-        found.append(f"--task={task}: --actor_hosts names {len(actors)} actor(s)")
+        lines.append(f"--task={task}: --actor_hosts names {len(actors)} actor(s)")
     if job and flags["fresh"]:
-        found.append(
+        lines.append(
             "--fresh: needs the command that starts the whole run; move the folder yourself"
         )
     if job and flags["workers_csv_path"]:
-        found.append("--workers_csv_path: starts every job itself; leave --job_name out")
-    return found
+        lines.append("--workers_csv_path: starts every job itself; leave --job_name out")
+    return lines
 
 
 def _synchronization_problems(flags: dict[str, Any]) -> list[str]:
@@ -348,43 +348,43 @@ def _synchronization_problems(flags: dict[str, Any]) -> list[str]:
 
 
 def _variable_problems(flags: dict[str, Any]) -> list[str]:
-    """Repeats no value: it may be a secret that was given to the wrong flag."""
-    found, names = [], list[str]()
+    """Returns problems of --env and --secret; they quote no value, as it may be a secret."""
+    lines, names = [], list[str]()
     for flag in ("env", "secret"):
         for text in flags[flag]:
             name, equals, _ = text.partition("=")
-            good = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII) is not None
+            is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII) is not None
             names.append(name)
-            if flag == "env" and not (good and equals):
+            if flag == "env" and not (is_name and equals):
                 hint = "" if equals else " (a level is --level_name)"
-                found.append(f"--env={name}: must be NAME=VALUE, with a variable's name{hint}")
+                lines.append(f"--env={name}: must be NAME=VALUE, with a variable's name{hint}")
             elif flag == "secret" and equals:
-                found.append(f"--secret={name}: give the name alone; its value is that of this"
+                lines.append(f"--secret={name}: give the name alone; its value is that of this"
                              " shell's variable")  # fmt: skip
-            elif not good:
-                found.append(f"--secret={name}: must be the name of a variable")
+            elif not is_name:
+                lines.append(f"--secret={name}: must be the name of a variable")
         if flags[flag] and not flags["workers_csv_path"]:
-            found.append(
+            lines.append(
                 f"--{flag}: only for a launch with --workers_csv_path; a run on this machine has"
                 " the variables of this shell, so leave the flag out"
             )
     twice = sorted({name for name in names if names.count(name) > 1})
-    return found + [f"--env and --secret: {name} is given twice; give it once" for name in twice]
+    return lines + [f"--env and --secret: {name} is given twice; give it once" for name in twice]
 
 
 def _cluster_problems(flags: dict[str, Any]) -> list[str]:
-    found = []
+    lines = []
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", flags["tmux_sess"]) is None:
-        found.append(f"--tmux_sess={flags['tmux_sess']!r}: letters, digits, _ and - only")
+        lines.append(f"--tmux_sess={flags['tmux_sess']!r}: letters, digits, _ and - only")
     if flags["max_restarts"] < 0:
-        found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
-    found += _variable_problems(flags)
+        lines.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
+    lines += _variable_problems(flags)
     for name in ("rendezvous_port", "join_port", "ray_port"):
         port = flags[name]
         if port is not None and not 1 <= port <= 65535:
-            found.append(f"--{name}={port}: must be a port from 1 to 65535")
+            lines.append(f"--{name}={port}: must be a port from 1 to 65535")
     if flags["workers_csv_path"] == "":
-        found.append("--workers_csv_path=: is empty; name a file, or leave the flag out")
+        lines.append("--workers_csv_path=: is empty; name a file, or leave the flag out")
     if flags["join"] and flags["workers_csv_path"]:
-        found.append("--join: this node has a part in a job already; leave --workers_csv_path out")
-    return found
+        lines.append("--join: this node has a part in a job already; leave --workers_csv_path out")
+    return lines

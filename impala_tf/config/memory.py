@@ -1,4 +1,4 @@
-"""How much memory a run takes, known before TensorFlow is imported."""
+"""How much memory a run takes, computed without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 _ITEM_BYTES = {"uint8": 1, "float32": 4, "int32": 4}
-# Of each step of an unroll: reward, four flags, last action; of each decision: action, error, and
-# what its target is made of. The tree of priorities is of numbers of 8 bytes.
+# Each step of an unroll has a reward, four flags and the last action; each decision has an action,
+# an error, and what its target is computed from. The tree of priorities has numbers of 8 bytes.
 _STEP_BYTES, _DECISION_BYTES, _Q_BYTES, _NODE_BYTES = 12, 21, 4, 8
-_UNROLL_BYTES = 20  # its version, its level, and when it came
+_UNROLL_BYTES = 20  # its version, its level, and its time of arrival
 _ACTOR_BYTES = 90 << 20  # at least, see docs/speed.md
 
 
@@ -27,7 +27,7 @@ def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
     """Returns how much memory a full replay takes, in each learner.
 
     Args:
-      config: the run's, with a replay.
+      config: the config of a run with a replay.
       spec: the level's specification.
     """
     length, slots = config.optimizer.unroll_length, replay_slots(config)
@@ -36,33 +36,35 @@ def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
 
 
 def check_fits(config: Config, spec: EnvironmentSpec) -> str:
-    """Checks that a run can have what it needs at least; `Algorithm.check_machine` of most.
+    """Checks that this machine has the least memory a run needs; most algorithms' `check_machine`.
 
-    Numbers that are just too large are not found: how much more a run takes depends on its network.
+    Slightly too large values are not noticed: how much more a run takes depends on its network.
 
     Args:
-      config: the run's, or that of a learner of it, whose actors are elsewhere.
+      config: the config of the run, or of one of its learners, whose actors are elsewhere.
       spec: the level's specification.
 
     Returns:
-      '': there is nothing that a user should know.
+      '', as there is nothing to tell the user.
 
     Raises:
       ConfigError: this machine has less memory.
     """
     process, length = config.process, config.optimizer.unroll_length
     batch_size, unroll = config.optimizer.batch_size, _unroll(config, spec)
-    actors, each = (0, 0) if process.job_name else (process.num_actors, process.envs_per_actor)
+    actors, environments = (
+        (0, 0) if process.job_name else (process.num_actors, process.envs_per_actor)
+    )
     _check(("num_actors", actors), f"{actors:,} processes", actors * _ACTOR_BYTES)
     _check(
-        max(("envs_per_actor", each), ("unroll_length", length), key=lambda flag: flag[1]),
-        f"an unroll of {length:,} steps of each of {actors * each:,} environments",
-        actors * each * unroll,
+        max(("envs_per_actor", environments), ("unroll_length", length), key=lambda flag: flag[1]),
+        f"an unroll of {length:,} steps of each of {actors * environments:,} environments",
+        actors * environments * unroll,
     )
     _check(
         max(("batch_size", batch_size), ("unroll_length", length), key=lambda flag: flag[1]),
         f"a batch of {batch_size:,} unrolls of {length:,} steps",
-        2 * batch_size * unroll,  # it is made of unrolls that wait in the queue
+        2 * batch_size * unroll,  # the batch, and the queued unrolls that it is made of
     )
     return ""
 
@@ -90,9 +92,9 @@ def _unroll(config: Config, spec: EnvironmentSpec) -> int:
 
 
 def _observations(spec: EnvironmentSpec, length: int) -> int:
-    """Returns the bytes of an unroll's observations; each stacked frame is there once."""
-    seen = spec.observation
-    if isinstance(seen, ObservationSpec) and spec.stacked_frames:
-        return (length + spec.stacked_frames) * math.prod(seen.shape) // spec.stacked_frames
-    parts = seen.values() if isinstance(seen, dict) else [seen]
+    """Returns the bytes of an unroll's observations; each stacked frame is stored once."""
+    observation = spec.observation
+    if isinstance(observation, ObservationSpec) and spec.stacked_frames:
+        return (length + spec.stacked_frames) * math.prod(observation.shape) // spec.stacked_frames
+    parts = observation.values() if isinstance(observation, dict) else [observation]
     return sum((length + 1) * math.prod(p.shape) * _ITEM_BYTES[p.dtype] for p in parts)

@@ -11,12 +11,12 @@ class EvaluationConfig:
     """--mode=test, and games while training (--eval_every)."""
 
     test_num_episodes: int = 10
-    """Whole games to play."""
+    """How many whole games to play."""
     test_policy: Literal["greedy", "sampled"] = "sampled"
     """greedy: the most likely action; sampled: drawn from the policy, as in training.
     For agents of dqn and pqn, sampled means that one action in a hundred is random."""
     checkpoint: Literal["newest", "best"] = "newest"
-    """Checkpoint to play or export. best: the one that was written at the highest mean return."""
+    """Checkpoint to play or export. best: the one with the highest mean return."""
     video: bool = False
     """Also write an mp4 of one game to the logdir. Only with --mode=test."""
     trust_level_module: bool = False
@@ -33,11 +33,11 @@ class ReportConfig:
     Default: the --logdir; if there are several, runs/report."""
     report_return: float | None = None
     """The report says how many frames and minutes the agents needed for this mean return.
-    Of several levels, it is in the unit of the report's returns: normalised, if each level has
-    such returns.
+    For agents of several levels, it is in the unit of the report's returns: normalised, if each
+    level has such returns.
     Default: 80 % of the way from the first return to the best agent's final one."""
     report_videos: bool = True
-    """Whether to play with each agent's newest checkpoint, and to show the first seconds."""
+    """Whether to play a game with each agent's newest checkpoint, and show its first seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,10 @@ class ExportConfig:
     to: str | None = None
     """A new folder for others: a model card with curve and evaluation, and a model that plays
     without TensorFlow (--mode=test --logdir=FOLDER). The Hugging Face hub takes it as it is.
-    It plays --test_num_episodes games for the card. Default: LOGDIR/export, a SavedModel alone."""
+    It plays --test_num_episodes games for the card. Default: LOGDIR/export, with a SavedModel
+    only."""
     export_precision: Literal["float32", "float16", "int8"] = "float32"
-    """With --to: what the weights of the model are stored in. float16 and int8 need a half and a
+    """With --to: the number format of the model's weights. float16 and int8 need a half and a
     quarter of the space, and leave the SavedModel out."""
 
 
@@ -58,7 +59,7 @@ class BenchmarkConfig:
     """--mode=benchmark."""
 
     benchmark_seconds: float = 20.0
-    """How long the whole run is measured once it trains.
-    Each part alone is measured for a fifth of that."""
+    """Seconds for which the whole run is measured, once it trains.
+    Each part by itself is measured for a fifth of that."""
     json: bool = False
     """Print the results as JSON."""

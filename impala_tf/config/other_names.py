@@ -1,4 +1,4 @@
-"""What other libraries call our flags, so that their users are told ours."""
+"""The names of our flags in other libraries, so that hints can name ours."""
 
 from __future__ import annotations
 

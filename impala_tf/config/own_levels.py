@@ -10,7 +10,7 @@ _EXAMPLE = """--level_kwargs='{"size": 8}'"""
 
 
 def level_kwargs(text: str) -> dict[str, Any]:
-    """Returns what --level_kwargs says; '' says {}.
+    """Returns the arguments in --level_kwargs; {} for ''.
 
     Raises:
       ValueError: it is not a JSON object; the message says why.
@@ -18,19 +18,19 @@ def level_kwargs(text: str) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        kwargs = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise ValueError(f"is not JSON ({error.msg}, {where}); write {_EXAMPLE}") from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(kwargs, dict):
         raise ValueError(f"must be a JSON object, as in {_EXAMPLE}")
-    return found
+    return kwargs
 
 
 def kwargs_text(kwargs: Mapping[str, Any]) -> str:
-    """Returns the --level_kwargs that say this: one text for equal values, '' for none."""
+    """Returns arguments as the text of --level_kwargs: one text for equal values, '' for none."""
     return json.dumps(kwargs, sort_keys=True) if kwargs else ""
 
 

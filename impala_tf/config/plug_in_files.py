@@ -1,4 +1,4 @@
-"""Whether code of the user's own is there, found out without running it.
+"""Whether the user's own code exists, checked without running it.
 
 The process that starts a run does not load TensorFlow, so it cannot import a torso.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from impala_tf.config import plug_ins
 from impala_tf.config.errors import ConfigError
 
-# What may give a module names that its text does not show.
+# These may give a module names that its text does not show.
 _DYNAMIC = {"__getattr__", "globals", "vars", "locals", "exec", "eval", "setattr"}
 
 
@@ -23,11 +23,11 @@ def check(flag: str, name: str) -> None:
     """Looks for module:NAME; what cannot be known without importing it is left to the import.
 
     Args:
-      flag: such as agent_name.
-      name: its value.
+      flag: the flag's name, such as agent_name.
+      name: the flag's value.
 
     Raises:
-      ConfigError: there is no such module, it is no Python, or it plainly lacks the name.
+      ConfigError: there is no such module, it is not Python, or it clearly lacks the name.
     """
     module, attribute = plug_ins.parts(flag, name)
     if module in sys.modules:
@@ -66,14 +66,14 @@ def file_of(module: str) -> Path | None:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Returns where a module is; imports none of the packages that it is in."""
-    top, *rest = module.split(".")
+    """Returns a module's spec without importing the packages that contain it."""
+    top, *submodules = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return None
     path = top
-    for name in rest:
+    for name in submodules:
         if spec is None:
             return None
         path = f"{path}.{name}"
@@ -82,7 +82,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
-    """Yields every name that a module gives something, at any depth, and those of _DYNAMIC."""
+    """Yields every name that a module binds, at any depth, and what it uses of _DYNAMIC."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             yield node.name

@@ -1,4 +1,4 @@
-"""Code of the user's own, which flags name as module:NAME."""
+"""The user's own code, which flags name as module:NAME."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 from impala_tf.config.errors import ConfigError
 
 FLAGS = ("agent_name", "algorithm", "callbacks")
-"""Flags whose values may be of this form; --callbacks is a list of them."""
+"""Flags whose values may have this form; --callbacks is a list of them."""
 WRITTEN = "notebook_"
-"""Begins the names of modules that `impala_tf.train` writes for functions of a notebook."""
+"""The prefix of modules that `impala_tf.train` writes for functions of a notebook."""
 FOLDERS_VARIABLE = "IMPALA_TF_MODULES"
-"""Environment variable with more folders of the user's modules, separated as those of PATH."""
+"""Environment variable with more folders of the user's modules, separated as in PATH."""
 _NOT_OF_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 _FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -31,8 +31,8 @@ def is_own(name: str | None) -> bool:
 
 
 def names(flags: Mapping[str, Any]) -> list[str]:
-    """Returns the module:NAME that flags have, in the order of FLAGS."""
-    values = (each.strip() for flag in FLAGS for each in (flags[flag] or "").split(","))
+    """Returns the module:NAME values of flags, in the order of FLAGS."""
+    values = (name.strip() for flag in FLAGS for name in (flags[flag] or "").split(","))
     return [value for value in values if is_own(value)]
 
 
@@ -42,7 +42,7 @@ def modules(flags: Mapping[str, Any]) -> list[str]:
 
 
 def problems(flags: Mapping[str, Any]) -> list[str]:
-    """Returns one line for each callback or wrapper of another form. Imports nothing."""
+    """Returns one line for each callback or wrapper that is not module:NAME. Imports nothing."""
     return [
         f"--{flag}={flags[flag]}: '{name}' is not {form}"
         for flag, form in (
@@ -60,7 +60,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def parts(flag: str, name: str) -> tuple[str, str]:
-    """Returns the module and the name of module:NAME. Raises ConfigError for another form."""
+    """Returns the module and the name of module:NAME. Raises ConfigError for any other form."""
     if _FORM.fullmatch(name) is None:
         raise ConfigError(f"--{flag}={name}: must be module:NAME")
     module, _, attribute = name.partition(":")
@@ -71,7 +71,7 @@ def load(flag: str, name: str) -> Any:
     """Returns what module:NAME names. The module may lie in the current folder.
 
     Raises:
-      ConfigError: the name has another form, the module cannot be imported, or lacks the name.
+      ConfigError: the name is not module:NAME, or the module cannot be imported or lacks the name.
     """
     module_name, attribute = parts(flag, name)
     look_in_current_folder()
@@ -98,7 +98,7 @@ def cannot_import(module: str, error: BaseException) -> str:
 
 
 def not_found(module: str) -> str:
-    """Returns `cannot_import` of a module that is nowhere."""
+    """Returns `cannot_import` for a module that does not exist."""
     missing = ModuleNotFoundError(f"No module named '{module}'", name=module.partition(".")[0])
     return cannot_import(module, missing)
 
@@ -112,13 +112,13 @@ def _where_to_start(module: str) -> str:
 
 
 def near(name: str, others: Iterable[str]) -> str:
-    """Returns the end of a line that names what may have been meant; '' if nothing is similar."""
-    found = difflib.get_close_matches(name, [other for other in others if other[0] != "_"], 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    """Returns the end of a message, with the most similar name; '' if nothing is similar."""
+    matches = difflib.get_close_matches(name, [other for other in others if other[0] != "_"], 1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def raised(error: BaseException) -> str:
-    """Returns an error in one line, with the line of the user's code that raised it."""
+    """Describes an error in one line, with the line of the user's code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     of_user = [frame for frame in frames if not frame.filename.startswith(_NOT_OF_USERS)]
     places = [f" ({Path(at.filename).name}, line {at.lineno})" for at in of_user or frames]
@@ -131,9 +131,9 @@ def raised(error: BaseException) -> str:
 def look_in_current_folder() -> None:
     """Makes modules in the folders of FOLDERS_VARIABLE, and in the current one, importable.
 
-    After all others, so that a file there cannot take the place of one of theirs. Only once a flag
-    names a module, because the folder may have anything in it, such as one that is called "wandb".
-    The current folder comes last: a script in another one may have the name of a file there.
+    They come after all other folders, so that a file in them cannot hide an installed module. Call
+    this only once a flag names a module: the current folder may contain anything, such as a folder
+    "wandb". It comes last: one of its files may have the name of a module in another folder.
     """
     folders = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
     for folder in (*filter(None, folders), str(Path.cwd())):

@@ -1,6 +1,6 @@
 """--preset: the values of the flags that are not given, by preset, kind of level and algorithm.
 
-Every flag of a preset is `Derived` in `flags`, so that a given one is told apart.
+Every flag of a preset is `Derived` in `flags`, so that given flags can be told apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from impala_tf.config.algorithms import ALGORITHMS, Algorithm, Flags, algorithm
 from impala_tf.types import Kind
 
-# Table G.1 of the paper; what it does not name (appo, ppo) changes nothing there.
+# Table G.1 of the paper. Flags that it does not name (of appo, ppo) have no effect with it.
 _PAPER: Flags = {
     "algorithm": "impala",
     "total_environment_frames": 50_000_000,
@@ -107,7 +107,8 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
         "atari": {
             **_TUNED,
             "total_environment_frames": 20_000_000,
-            # What a frame teaches does not depend on how many more are to come.
+            # A longer run needs no longer schedule: how much a frame teaches does not depend on the
+            # rest.
             "schedule_frames": 8_000_000,
             "envs_per_actor": 16,
         },
@@ -126,7 +127,7 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
         "vector": {**_PAPER, **_PAPER_VECTOR},
     },
 }
-"""{preset: {kind: {flag: value}}}: all hold the same flags."""
+"""{preset: {kind: {flag: value}}}: all have the same flags."""
 
 FOR_CONTINUOUS: Flags = {
     "entropy_cost": 0.0,
@@ -134,8 +135,9 @@ FOR_CONTINUOUS: Flags = {
     "observation_normalization": "elementwise",
 }
 """{flag: value} of levels with continuous actions. A Gaussian's entropy has no upper limit, so a
-bonus would make its deviation grow for ever."""
-# A gradient step for every 64 agent steps, from the same work: see sandbox/atari.md, images.md.
+bonus would make its deviation grow without end."""
+# A gradient step for every 64 agent steps, for the same amount of work: see sandbox/atari.md,
+# images.md.
 SMALL_BATCHES: Flags = {
     "batch_size": 4,
     "ring_batches": 16,
@@ -145,10 +147,12 @@ SMALL_BATCHES: Flags = {
 """{flag: value} of Atari and other images, with the tuned preset's own algorithm and fewer than
 MANY_ACTORS actors for each learner."""
 MANY_ACTORS = 16
-"""Each gradient step has a fixed cost, so small ones would slow down a learner of many actors."""
+"""Each gradient step has a fixed cost, so small batches would slow down a learner of many
+actors."""
 # Measured on HalfCheetah, Hopper and Walker2d, see sandbox/continuous.md. A robot's step is cheap,
-# so a gradient step for every 64 of them pays. With a discount of 0.99, one that falls after 400
-# steps but runs fast is as good as one that stays up for 600; with 0.995, some only learn to stand.
+# so a gradient step for every 64 of them pays off. With a discount of 0.99, a robot that runs fast
+# but falls after 400 steps is as good as one that stays up for 600; with 0.995, some only learn to
+# stand.
 TUNED_ROBOTS: Flags = {
     "agent_name": "SeparateMLPAgent",
     "discounting": 0.993,
@@ -162,8 +166,8 @@ TUNED_ROBOTS: Flags = {
     "learning_rate_end": 0.0,
 }
 """{flag: value} of vectors with continuous actions, with the tuned preset's own algorithm."""
-# Measured, see sandbox/cartpole.md. Once a pole stands, advantages are noise that is scaled up to
-# 1; with a learning rate that only falls with the frames, some runs then forget what they learned.
+# Measured, see sandbox/cartpole.md. Once the pole stands, advantages are noise that is scaled up to
+# 1. With a learning rate that falls with the frames alone, some runs then forget what they learned.
 TUNED_VECTORS: Flags = {"learning_rate_schedule": "kl"}
 """{flag: value} of vectors with discrete actions, with the tuned preset's own algorithm."""
 
@@ -181,8 +185,8 @@ def values(
       preset: a key of PRESETS.
       kind: the level's kind.
       name: the given algorithm; None: the preset's own.
-      continuous: whether the level's actions are.
-      actors: how many feed a learner.
+      continuous: whether the level's actions are continuous.
+      actors: how many actors each learner has.
     """
     preset_values = dict(PRESETS[preset][kind])
     is_tuned = preset == "tuned" and name in (None, preset_values["algorithm"])
@@ -192,24 +196,27 @@ def values(
         preset_values.update(TUNED_ROBOTS if continuous else TUNED_VECTORS)
     if actors < MANY_ACTORS and following_actors(preset, kind, name):
         preset_values.update(SMALL_BATCHES)
-    if name not in (None, preset_values["algorithm"]):  # of its own one, the preset has the values
+    if name not in (
+        None,
+        preset_values["algorithm"],
+    ):  # the preset has the values of its own algorithm
         preset_values.update(algorithm(str(name)).defaults_on(kind, continuous), algorithm=name)
     return preset_values
 
 
 def following_actors(preset: str, kind: Kind, name: str | None) -> tuple[str, ...]:
-    """Returns the flags whose values depend on the number of actors; arguments as of `values`."""
+    """Returns the flags whose values depend on the number of actors. For the Args, see `values`."""
     is_tuned = preset == "tuned" and name in (None, PRESETS[preset][kind]["algorithm"])
     return tuple(SMALL_BATCHES) if is_tuned and kind != "vector" else ()
 
 
 def follows_actors(name: str, pair: tuple[Any, Any]) -> bool:
-    """Tells whether a flag has both values that it has with few and with many actors."""
+    """Tells whether a flag's two values are those for few and for many actors."""
     return name in SMALL_BATCHES and set(pair) == {SMALL_BATCHES[name], _TUNED[name]}
 
 
 def algorithms() -> str:
-    """Returns a paragraph on each algorithm, and on levels with continuous actions."""
+    """Returns a paragraph on each algorithm, and on the kinds of levels that change defaults."""
     notes = [
         *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}; with vectors and"
@@ -219,7 +226,7 @@ def algorithms() -> str:
         "--preset=tuned with its own algorithm changes, on Atari and other images with fewer than"
         f" {MANY_ACTORS} actors for each learner: {_listed(SMALL_BATCHES)}.",
     ]
-    return "\n".join(line for each in notes for line in textwrap.wrap(each, 100))
+    return "\n".join(line for note in notes for line in textwrap.wrap(note, 100))
 
 
 def _described(record: Algorithm) -> str:
@@ -229,8 +236,8 @@ def _described(record: Algorithm) -> str:
         "with vectors": record.vector_defaults,
         "with vectors and continuous actions": record.continuous_defaults,
     }
-    said = [f"{when}: {_listed(flags)}" for when, flags in changes.items() if flags]
-    return "; ".join([record.about, *said])
+    clauses = [f"{when}: {_listed(flags)}" for when, flags in changes.items() if flags]
+    return "; ".join([record.about, *clauses])
 
 
 def _listed(flags: Flags) -> str:

@@ -22,21 +22,21 @@ def given(flags: Mapping[str, Any]) -> Given:
     """Returns flags given as Python values, such as {"num_actors": 2}.
 
     Numbers may be NumPy's, paths `os.PathLike`, repeated flags lists, and `level_kwargs` a
-    dictionary. None asks for the
-    default that follows from other flags. TF_CONFIG has no effect here.
+    dictionary. None asks for the default that follows from other flags. TF_CONFIG has no effect
+    here.
 
     Raises:
       ConfigError: an unknown flag, or a value of the wrong type or out of range; one line for each.
     """
-    values, found = {}, []
+    values, lines = {}, []
     for name, value in flags.items():
         values[name] = _plain(name, value)
         if problem := _problem(name, values[name]):
-            found.append(problem)
-    if not found:
-        found = problems(Given(values))
-    if found:
-        raise ConfigError(found)
+            lines.append(problem)
+    if not lines:
+        lines = problems(Given(values))
+    if lines:
+        raise ConfigError(lines)
     return Given(values)
 
 
@@ -58,7 +58,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _one_text(value: Any) -> Any:
-    """Returns --level_kwargs in the one form that a run is known by; what is wrong, as it is."""
+    """Returns --level_kwargs as the one text for equal values; a wrong value unchanged."""
     try:
         if isinstance(value, Mapping):
             value = json.dumps(dict(value), default=_of_numpy)
@@ -79,19 +79,19 @@ def _problem(name: str, value: Any) -> str | None:
         return words.unknown(name)
     if value is None and words.may_be_none(name):
         return None
-    right = _wanted(words.types()[name], value)
-    if right and name == "level_kwargs":
-        right = "a dictionary that JSON can hold, or the JSON text of one"
-    return right and f"--{name}={value!r}: must be {right}"
+    wanted = _wanted(words.types()[name], value)
+    if wanted and name == "level_kwargs":
+        wanted = "a dictionary that JSON can hold, or the JSON text of one"
+    return wanted and f"--{name}={value!r}: must be {wanted}"
 
 
 def _wanted(kind: Any, value: Any) -> str | None:
-    """Returns what a value must be; None if it is that."""
+    """Returns what a value must be; None if the value is right."""
     if kind is bool:
         return None if isinstance(value, bool) else "True or False"
     if typing.get_origin(kind) is tuple:
-        good = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
-        return None if good else "a list of strings"
+        is_list = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+        return None if is_list else "a list of strings"
     if kind in (int, float):
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         return words.wrong_value(kind, str(value) if is_number else "")

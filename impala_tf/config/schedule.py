@@ -1,4 +1,4 @@
-"""How far learning rate and entropy cost have come: linear from frame 0 to --schedule_frames."""
+"""The schedules of the learning rate and the entropy cost: linear up to --schedule_frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from impala_tf.config.flags import Config
 
 KL_RANGE = 10.0
-"""By how much --learning_rate_schedule=kl may divide the learning rate."""
+"""The most that --learning_rate_schedule=kl may divide the learning rate by."""
 
 
 def linear(start: float, end: float, frames: int, last_frame: int) -> float:
-    """Returns what is `start` at frame 0 and `end` from `last_frame` on."""
+    """Returns a value that goes linearly from `start` at frame 0 to `end` at `last_frame`."""
     return end + (start - end) * max(0.0, 1.0 - frames / last_frame)
 
 
@@ -31,11 +31,11 @@ def schedule_line(config: Config) -> str:
 
 
 def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> str:
-    """Returns that a resumed run has another schedule than before, in words; '' if it has not.
+    """Returns how a resumed run's schedule differs from before, in words; '' if it does not.
 
     Args:
       saved: {flag: resolved value} of the run.
-      config: the run's.
+      config: the config of the resumed run.
       frames: environment frames so far.
     """
     before = saved.get("schedule_frames") or saved.get("total_environment_frames")
@@ -62,10 +62,10 @@ def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> st
 def _scheduled(config: Config) -> list[tuple[str, float, float]]:
     """Returns (name, value at frame 0, value at the last frame) of what changes linearly."""
     optimizer, loss = config.optimizer, config.loss
-    found = []
+    changes = []
     if optimizer.learning_rate_schedule != "constant":
         start, end = optimizer.learning_rate, optimizer.learning_rate_end
-        found.append(("the learning rate", start, end))
+        changes.append(("the learning rate", start, end))
     start, end = loss.entropy_cost, loss.entropy_cost_end
-    found.append(("the entropy cost", start, end))
-    return [each for each in found if each[1] != each[2]]
+    changes.append(("the entropy cost", start, end))
+    return [change for change in changes if change[1] != change[2]]

@@ -16,11 +16,11 @@ def slurm_hosts(nodelist: str, variable: str = VARIABLE) -> list[str]:
     """Returns the machines of a node list: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1.
 
     Args:
-      nodelist: the list.
-      variable: where it is from; messages name it.
+      nodelist: the list, in Slurm's form.
+      variable: the variable that held it, which messages name.
 
     Raises:
-      ConfigError: if it is not such a list.
+      ConfigError: it is not such a list.
     """
     where = f"{variable}={nodelist}"
     items = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist)

@@ -3,7 +3,7 @@
     {"cluster": {"learner": ["10.0.0.1:8001"], "actor": ["10.0.0.2", "10.0.0.3"]},
      "task": {"type": "actor", "index": 1}}
 
-stands for --job_name=actor --task=1 --learner_hosts=10.0.0.1:8001 --actor_hosts=10.0.0.2,10.0.0.3.
+means --job_name=actor --task=1 --learner_hosts=10.0.0.1:8001 --actor_hosts=10.0.0.2,10.0.0.3.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _JOBS = ("learner", "actor")
 
 
 def applied(given: Given, environment: Mapping[str, str]) -> Given:
-    """Returns the given flags with the role from TF_CONFIG, unless they have one.
+    """Returns the given flags; if they give no role, with the role from TF_CONFIG.
 
     Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
-    --workers_csv_path or another --mode than train.
+    --workers_csv_path or a --mode other than train.
 
     Args:
       given: the flags of the command line.

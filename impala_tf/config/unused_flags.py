@@ -1,6 +1,6 @@
 """Flags that somebody gave and that do nothing in the run: those of other algorithms and levels.
 
-They are not refused: scripts give several algorithms the same flags, and an old run has its own.
+They are not refused: scripts give several algorithms the same flags, and old runs have such flags.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "momentum": ("optimizer", ("rmsprop",)),
     "learning_rate_end": ("learning_rate_schedule", ("linear", "kl")),
 }
-"""{flag: (another flag, the values of that with which the first one does something)}."""
+"""{flag: (another flag, the values of the other flag with which this one has an effect)}."""
 
 
 def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
@@ -37,31 +37,35 @@ def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
 
     Args:
       given: the flags of a run.
-      suites: those of its levels.
+      suites: the suites of its levels.
     """
     name = given["algorithm"] or presets.PRESETS[given["preset"]]["atari"]["algorithm"]
-    own = {} if plug_ins.is_own(name) else {each: algorithm(each).own_flags for each in ALGORITHMS}
-    found = []
+    own = (
+        {}
+        if plug_ins.is_own(name)
+        else {candidate: algorithm(candidate).own_flags for candidate in ALGORITHMS}
+    )
+    lines = []
     for flag, value in given.flags.items():
-        users = [each for each, flags in own.items() if flag in flags]
+        users = [candidate for candidate, flags in own.items() if flag in flags]
         levels = _OF_LEVELS.get(flag, suites)
         if value is None:
             continue
         if users and name not in users:
-            found.append(
+            lines.append(
                 f"{to_flag(flag, value)} does nothing here: it is for {_listed(users)}, and this"
                 f" run's --algorithm is {name}"
             )
         elif not set(levels) & set(suites):
-            found.append(
+            lines.append(
                 f"{to_flag(flag, value)} does nothing here: it is for levels of {_listed(levels)}"
             )
         elif own and flag in _WITH:
             other, values = _WITH[flag]
             if not _possible(given, name, other) & set(values):
-                wanted = " or ".join(to_flag(other, each) for each in values)
-                found.append(f"{to_flag(flag, value)} does nothing here: it is for {wanted}")
-    return found
+                wanted = " or ".join(to_flag(other, candidate) for candidate in values)
+                lines.append(f"{to_flag(flag, value)} does nothing here: it is for {wanted}")
+    return lines
 
 
 def _possible(given: Given, name: str, flag: str) -> set[Any]:

@@ -1,6 +1,6 @@
-"""Commands that are printed for the user: they can be pasted into the terminal as they are.
+"""Commands that are printed for the user, ready to be pasted into the terminal.
 
-They name the interpreter that runs this process, and paths that hold in the current folder.
+They name the interpreter that runs this process, and paths that are right in the current folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FRONTEND = "-m frontend"
 
 
 IS_CHECKOUT = (PROJECT / SCRIPT).is_file()
-"""Whether this is not an installed package, which has a command instead: impala."""
+"""Whether this is a checkout, not an installed package, which has the command `impala` instead."""
 
 
 def program() -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def program() -> tuple[str, ...]:
 def module(name: str) -> tuple[str, ...]:
     """Returns what an interpreter runs for a module of this project.
 
-    It finds a checkout's only in the checkout's folder.
+    Modules of a checkout are found only from the checkout's folder.
     """
     # -P: modules in the current folder must not hide those of the same name that Python has.
     return ("-m", name) if IS_CHECKOUT else ("-P", "-m", name)
@@ -42,7 +42,7 @@ def python(*words: str) -> str:
 
 
 def run_experiment(*flags: str) -> str:
-    """Returns the command that runs run_experiment.py, or of an installed package, with flags."""
+    """Returns the command that runs run_experiment.py, or the installed `impala`, with flags."""
     if not IS_CHECKOUT:
         modes = [flag for flag in flags if flag.startswith("--mode=")]
         command = modes[-1].partition("=")[2] if modes else "train"
@@ -51,7 +51,7 @@ def run_experiment(*flags: str) -> str:
 
 
 def from_anywhere(mode: str) -> tuple[str, ...]:
-    """Returns the words of the command for a mode as they are on any machine, for documents."""
+    """Returns the words of the command for a mode, valid on any machine, for documents."""
     if not IS_CHECKOUT:
         return ("impala", mode)
     return ("python", SCRIPT, *([] if mode == "train" else [f"--mode={mode}"]))
@@ -68,7 +68,7 @@ def with_interpreter(interpreter: Path, program: str) -> str:
     """Returns the command that runs a program of this project with another interpreter.
 
     Args:
-      interpreter: its path.
+      interpreter: the interpreter's path.
       program: SCRIPT or FRONTEND.
     """
     script = in_current_folder(PROJECT / SCRIPT)
@@ -115,10 +115,10 @@ def in_current_folder(path: Path) -> str:
 
 
 def _command(program: Path, words: tuple[str, ...] | list[str]) -> str:
-    """Returns a command; the program's name alone stands only for what the shell finds."""
-    found = shutil.which(program.name)
-    # Comparing the files would not do: virtual environments link to the same interpreter.
-    if found is not None and Path(found).parent.resolve() == program.parent.resolve():
+    """Returns a command; it has the program's name alone if the shell would find that program."""
+    path = shutil.which(program.name)
+    # Their folders are compared, as virtual environments link to the same interpreter file.
+    if path is not None and Path(path).parent.resolve() == program.parent.resolve():
         return shlex.join([program.name, *words])
-    shown = in_current_folder(program)
-    return shlex.join([shown if os.sep in shown else f"./{shown}", *words])
+    shortest = in_current_folder(program)
+    return shlex.join([shortest if os.sep in shortest else f"./{shortest}", *words])

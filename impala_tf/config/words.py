@@ -1,7 +1,7 @@
 """The words of a command line: which flags they give, which values, and what is wrong with them.
 
-No library reads them, as every process of a run does so: such a library tells types, not which
-flags were given, and takes 10 MB.
+No library is used, because every process of a run reads its command line: such libraries take
+10 MB, and do not say which flags were given.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _SHORTEST_BEGINNING = 4
 
 
 class Word(NamedTuple):
-    """A flag on the command line, or a word that is none."""
+    """A flag on the command line, or a word that is not a flag."""
 
     text: str
-    """As it was typed, without the value if that is a word of its own."""
+    """As typed, without the value if that is a word of its own."""
     name: str
-    """Of a flag, with _ for each -, and without a switch's no_; of another word, itself."""
+    """A flag's name, with _ for each - and without a switch's no_; another word as it is."""
     value: str | None
-    """None: there is none."""
+    """None if there is none."""
 
 
 @functools.cache
@@ -46,27 +46,27 @@ def types() -> dict[str, Any]:
 
 
 def read(arguments: Sequence[str]) -> list[Word]:
-    """Returns the words of a command line; the value of a flag is a part of its word."""
-    words, left = [], list(arguments)
-    while left:
-        text = left.pop(0)
+    """Returns the words of a command line; a flag and its value are one word."""
+    words, remaining = [], list(arguments)
+    while remaining:
+        text = remaining.pop(0)
         typed, equals, value = text.partition("=")
         name = typed.lstrip("-").replace("-", "_") if typed.startswith("-") else typed
         if typed.startswith("--") and name not in types() and _is_switch(name.removeprefix("no_")):
             name = name.removeprefix("no_")
         takes_next = typed.startswith("-") and not equals and not _is_switch(name)
-        if takes_next and left and not left[0].startswith("--"):
-            words.append(Word(text, name, left.pop(0)))
+        if takes_next and remaining and not remaining[0].startswith("--"):
+            words.append(Word(text, name, remaining.pop(0)))
         else:
             words.append(Word(text, name, value if equals else None))
     return words
 
 
 def given(arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns {flag: value} of a command line without `problems`.
+    """Returns {flag: value} of a command line that has no `problems`.
 
-    A flag that may be repeated collects its values; of others, the last one counts. The value of
-    one that asks for its default, as --agent_name=auto does, is None.
+    A flag that may be repeated collects its values; otherwise, the last one counts. None stands for
+    a request for the default, such as --agent_name=auto.
     """
     flags: dict[str, Any] = {}
     for word in read(arguments):
@@ -113,7 +113,7 @@ def _derived() -> frozenset[str]:
 
 
 def problems(arguments: Sequence[str]) -> list[str]:
-    """Returns one line for every word that is no flag, or whose value is not of its type."""
+    """Returns one line for every word that is not a flag, or has a value of the wrong type."""
     return [line for word in read(arguments) if (line := _problem(word))]
 
 
@@ -129,12 +129,12 @@ def _problem(word: Word) -> str | None:
         return f"--{word.name}: needs a value, as in --{word.name}=VALUE"
     if _asks_for_default(word) or (word.value == "None" and word.name in _optional()):
         return None
-    wrong = wrong_value(types()[word.name], word.value)
-    return wrong and f"--{word.name}={word.value}: must be {wrong}"
+    wanted = wrong_value(types()[word.name], word.value)
+    return wanted and f"--{word.name}={word.value}: must be {wanted}"
 
 
 def unknown(name: str, typed: str = "") -> str:
-    """Returns the line that says that there is no such flag, and which one may be meant."""
+    """Returns the message that there is no such flag, with the flag that may be meant."""
     hint = _hint(name)
     if not hint:
         is_flag = not typed or typed.startswith("-")
@@ -148,7 +148,7 @@ def may_be_none(name: str) -> bool:
 
 
 def wrong_value(kind: Any, text: str) -> str | None:
-    """Returns what a flag of a type must be; None if a text is that."""
+    """Returns what a value of a type must be; None if the text is one."""
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
         named = [choice for choice in choices if choice]
@@ -175,7 +175,7 @@ def whole_number(text: str) -> int:
     """Returns the number that a text is, which may be 20_000_000, 2e7 or 1.5e6.
 
     Raises:
-      ValueError: it is no whole number, or is not written as one, as 2.0 is not.
+      ValueError: it is not a whole number, or is not written as one, such as 2.0.
     """
     number = Decimal(text) if _POWER_OF_TEN.fullmatch(text) else None
     if number is None or number != number.to_integral_value():
@@ -200,7 +200,7 @@ def _is_switch(name: str) -> bool:
 
 
 def _hint(name: str) -> str:
-    """Returns the end of a line that names the flag which is meant; '' if nothing is similar."""
+    """Returns the end of a message, with the flag that is meant; '' if nothing is similar."""
     name = name.lower()
     if name in typing.get_args(types()["mode"]):
         return f"; did you mean --mode={name}?"

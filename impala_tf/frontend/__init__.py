@@ -1,4 +1,4 @@
 """Starts, watches and stops a run on the machines of a workers CSV, over SSH and in tmux.
 
-Imports only what is light of impala_tf (see pyproject.toml), so it starts without TensorFlow.
+Imports only the light parts of impala_tf (see pyproject.toml), so it starts without TensorFlow.
 """

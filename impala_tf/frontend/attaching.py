@@ -20,13 +20,13 @@ def watch(logdir: Path, make_display: MakeDisplay, accept_new_host_keys: bool = 
     """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
 
     Args:
-      logdir: the run's, on this machine.
-      make_display: as for `impala_tf.frontend.launch.launch`.
+      logdir: the run's logdir, on this machine.
+      make_display: see `impala_tf.frontend.launch.launch`.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
-      0: all learners finished or were stopped, or the run was left running; 1: one failed, or may
-      not have saved what it has learned.
+      0 if all learners finished or were stopped, or the run was left running; 1 if a learner
+      failed, or may not have saved what it has learned.
     """
     record = load(logdir)
     with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
@@ -45,7 +45,7 @@ def attach(logdir: Path, host: str) -> int:
         ssh += ["-p", str(node.ssh_port)] if node.ssh_port else []
         ssh += ["-l", node.ssh_username] if node.ssh_username else []
         ssh += ["-i", str(Path(node.key_filename).expanduser())] if node.key_filename else []
-        # As one word: zsh takes =impala for a program.
+        # Quoted: zsh would take =impala for the path of a program.
         command = [*ssh, node.ssh_host, " ".join(f"'{word}'" for word in command)]
     if shutil.which(command[0]) is None:
         raise ConfigError(f"attach: needs the command {command[0]}, and there is none here")

@@ -25,27 +25,27 @@ from impala_tf.frontend.requirements import Role
 from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
 
 Report = Callable[[float, str], None]
-"""Called with the share of the work that is done, 0 to 1, and what is being done."""
+"""Called with the fraction of the work that is done, 0 to 1, and the current step."""
 
 _VENV = REMOTE_PYTHON.removesuffix("/bin/python")
 _UV = ".uv/uv"
 _WHEELS = ".wheels"
-_COPIED = 0.2  # share of the progress bar that copying takes
+_COPIED = 0.2  # the part of the progress bar for copying
 _INSTALL_LINES = 150  # about as many as uv and the build of Horovod print
 _ERROR_CHARS = 500
 _ERRORS = ("error", "could not fetch url ", "because ", "\u00d7")
-"""How the lines begin in which pip and uv say what is wrong."""
+"""Beginnings of the lines in which pip and uv say what is wrong."""
 
 
 class SetupOptions(NamedTuple):
-    """What `frontend setup` is told."""
+    """The options of `frontend setup`."""
 
     extras: tuple[str, ...] = ()
-    """Of pyproject.toml, for levels that need them: worlds, procgen, retro."""
+    """Extras of pyproject.toml to install, such as worlds, procgen or retro."""
     wheelhouse: bool = False
-    """Whether to send the packages from here, so that no machine asks an index."""
+    """Whether to send the packages from here, so that no machine needs an index."""
     install_python: str | None = None
-    """A version that uv downloads where the machine's Python is too old or too new."""
+    """The Python version that uv downloads where the machine's is too old or too new."""
 
 
 class Needs(NamedTuple):
@@ -69,7 +69,7 @@ class Installer:
         self._options = options
         import uv
 
-        # Once and here: in many threads at a time, sysconfig.get_config_var fails.
+        # Not in the threads: called by many at a time, sysconfig.get_config_var fails.
         self._uv = Path(uv.find_uv_bin())
         self._uv_digest = _digest(self._uv)
         self._uv_pieces: list[bytes] = []
@@ -89,9 +89,9 @@ class Installer:
     def set_up(self, runner: CommandRunner, report: Report) -> str:
         """Sets up a machine; returns one line about it.
 
-        Copies the files that differ, creates a virtual environment unless the CSV names an
-        interpreter, and installs the packages of its role, and Horovod if it needs that, unless all
-        are as pinned.
+        Copies the files that differ, and creates a virtual environment unless the CSV names an
+        interpreter. Installs the packages of the machine's role, and Horovod if needed, unless all
+        have the pinned versions.
 
         Raises:
           ClusterError: with the reason in one line.
@@ -104,19 +104,20 @@ class Installer:
         if not own:
             self._make_environment(runner, report)
         report(_COPIED, "checking the packages")
-        wrong = packages.wrong(runner, pins)
-        if wrong and own:
+        mismatches = packages.wrong(runner, pins)
+        if mismatches and own:
             raise ClusterError(
-                f"{node.name}: {node.python} has {', '.join(wrong)}; {_by_hand(node, wrong)}"
+                f"{node.name}: {node.python} has {', '.join(mismatches)};"
+                f" {_by_hand(node, mismatches)}"
             )
-        if wrong and with_horovod:
+        if mismatches and with_horovod:
             packages.check_compiler(runner)
-        if wrong:
+        if mismatches:
             self._install(runner, with_horovod, report)
-            wrong = packages.wrong(runner, pins)
-            if wrong:
+            mismatches = packages.wrong(runner, pins)
+            if mismatches:
                 raise ClusterError(
-                    f"{node.name}: after the installation there is still {', '.join(wrong)}"
+                    f"{node.name}: after the installation there is still {', '.join(mismatches)}"
                 )
         return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {node.workdir}"
 
@@ -150,24 +151,24 @@ class Installer:
         self.copy_uv(runner)
         report(_COPIED, "creating a virtual environment")
         oldest, newest = requirements.PYTHON_VERSIONS
-        wanted = self._options.install_python or (
+        version = self._options.install_python or (
             f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
         )
         downloads = "automatic" if self._options.install_python else "never"
-        told = [*self._settings(runner), f"UV_PYTHON_DOWNLOADS={downloads}"]
-        with packages.with_settings(runner, told) as settings:
-            command = [_UV, "venv", "--quiet", "--clear", "--python", wanted, _VENV]
+        variables = [*self._settings(runner), f"UV_PYTHON_DOWNLOADS={downloads}"]
+        with packages.with_settings(runner, variables) as settings:
+            command = [_UV, "venv", "--quiet", "--clear", "--python", version, _VENV]
             done = runner.run([*settings, *command], timeout_s=600.0)
         if done.status != 0:
-            said = " ".join(done.stderr.decode(errors="replace").split())
+            reason = " ".join(done.stderr.decode(errors="replace").split())
             raise ClusterError(
-                f"{node.name}: {said}; install Python {oldest[0]}.{oldest[1]} to {newest[0]}."
+                f"{node.name}: {reason}; install Python {oldest[0]}.{oldest[1]} to {newest[0]}."
                 f"{newest[1]} there, or let uv download it: --install_python="
                 f"{newest[0]}.{newest[1]}"
             )
 
     def copy_uv(self, runner: CommandRunner) -> None:
-        """Copies uv to a machine, unless it has the same one."""
+        """Copies uv to a machine, unless it has the same version."""
         name, machine = runner.node.name, runner.run(["uname", "-sm"]).text.strip()
         if machine != f"{platform.system()} {platform.machine()}":
             raise ClusterError(
@@ -182,7 +183,7 @@ class Installer:
         self._send(runner, ["sh", "-c", script, _UV], self._compressed_uv(), "uv: ")
 
     def _compressed_uv(self) -> list[bytes]:
-        """Returns uv in pieces. All machines share them: it is compressed once."""
+        """Returns uv in compressed pieces, which all machines share."""
         with self._compressing:
             if not self._uv_pieces:
                 self._uv_pieces = list(_compressed(self._uv))
@@ -196,17 +197,17 @@ class Installer:
 
     def _install(self, runner: CommandRunner, with_horovod: bool, report: Report) -> None:
         node = runner.node
-        self.copy_uv(runner)  # An environment that somebody else made comes without it.
+        self.copy_uv(runner)  # an environment that somebody else made lacks it
         if self._wheelhouse is not None:
             self._copy_wheels(runner, with_horovod, self._wheelhouse, report)
-        told = self._settings(runner)
-        source = pip_settings.flags(told)
+        variables = self._settings(runner)
+        source = pip_settings.flags(variables)
         source += ["--find-links", _WHEELS] if self._wheelhouse is not None else []
         tools = ["pip"] if with_horovod else []
         uv = [_UV, "pip", "install", "--no-progress", "--python", node.python, *source]
         command = [*uv, "-c", project.CONSTRAINTS, *self._wanted(node), *tools]
         script = ["sh", "impala_tf/frontend/install_horovod.sh", node.python, "--progress-bar=off"]
-        with packages.with_settings(runner, told) as settings:
+        with packages.with_settings(runner, variables) as settings:
             try:
                 self._watch(runner, [*settings, *command], report)
             except ClusterError as error:
@@ -228,7 +229,7 @@ class Installer:
             folder = wheelhouse.folder(Kind(tuple(self._wanted(node)), with_horovod, python))
         except ClusterError as error:
             raise ClusterError(f"{node.name}: {error}") from None
-        # With their sizes: after an interruption, the last one is not complete.
+        # With their sizes: after an interruption, the last file is incomplete.
         script = 'cd -- "$0" && stat -c "%s %n" -- *'
         present = set(runner.run(["sh", "-c", script, _WHEELS]).text.splitlines())
         sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
@@ -255,22 +256,22 @@ class Installer:
         pieces: Iterable[bytes],
         before_error: str = "",
     ) -> None:
-        """Runs a command with this input; raises ClusterError with the cause if it fails."""
+        """Runs a command with this input. Raises ClusterError, with the cause, if it fails."""
         stream = self._stream(runner, command)
-        lost = None
+        broken = None
         try:
             for piece in pieces:
                 stream.write(piece)
         except ClusterError as error:
-            lost = error  # If the command has ended, what it has printed says why.
+            broken = error  # If the command has ended, its output says why.
         stream.close_input()
-        said = b"".join(stream.chunks()).decode(errors="replace")
-        self._finish(runner, stream, before_error + cause(said))
-        if lost is not None:
-            raise lost
+        output = b"".join(stream.chunks()).decode(errors="replace")
+        self._finish(runner, stream, before_error + cause(output))
+        if broken is not None:
+            raise broken
 
     def _watch(self, runner: CommandRunner, command: list[str], report: Report) -> None:
-        """Runs an installation; shows its lines, and raises ClusterError with its first error."""
+        """Runs an installation and shows its lines. Raises ClusterError with its first error."""
         stream = self._stream(runner, until_input_ends(command))
         last, errors = "", list[str]()
         try:
@@ -290,20 +291,20 @@ class Installer:
             raise ClusterError(f"{runner.node.name}: interrupted")
         stream = runner.stream(command)
         self._streams.add(stream)
-        if self._cancelled:  # before the stream was among them
+        if self._cancelled:  # `cancel` may have missed this stream
             stream.cancel()
         return stream
 
-    def _finish(self, runner: CommandRunner, stream: Stream, said: str) -> None:
+    def _finish(self, runner: CommandRunner, stream: Stream, reason: str) -> None:
         self._streams.discard(stream)
         if self._cancelled:
             raise ClusterError(f"{runner.node.name}: interrupted")
         if stream.finish() != 0:
-            raise ClusterError(f"{runner.node.name}: {said}")
+            raise ClusterError(f"{runner.node.name}: {reason}")
 
 
 def _by_hand(node: NodeSpec, wrong: Sequence[str]) -> str:
-    """Returns how the user installs what `packages.wrong` names for an interpreter of theirs."""
+    """Returns how users install the packages that `packages.wrong` names, for their own Python."""
     if node.is_local and all(line.startswith("horovod ") for line in wrong):
         return f"run {user_commands.install_horovod(Path(node.python))}"
     other = "" if node.is_local else ", or leave the column python empty"

@@ -1,6 +1,6 @@
 """Runs commands on a machine: the interface, and its implementation for this one; see `ssh.py`.
 
-Commands are all that is needed of a machine: files travel as their standard input and output.
+A machine only has to run commands: files travel as their standard input and output.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ TIMEOUT_S = 60.0
 """How long a command may take by default."""
 _QUOTED = 80  # characters
 _FULL, _ERRORS_BEFORE = "No space left on device", "due to previous errors"
-_SHELL = re.compile(r"^[0-9a-f]{16}: (\d+: )?")  # which names itself by the mark of `_wrapped`
+_SHELL = re.compile(r"^[0-9a-f]{16}: (\d+: )?")  # the shell's name for itself: the mark
 NO_WORKDIR = 125
-"""Exit status if the folder to run in does not exist."""
+"""Exit status if the folder to run the command in does not exist."""
 NO_CODE = 123
-"""Exit status if a launch has to send the code of its run first."""
+"""Exit status if a launch has to send the run's code first."""
 
-# Runs "$@" in the folder "$1". What a login shell prints before (some .bashrc do) is told from the
-# command's own output by a line with "$0". One line without '!', so that csh understands it, too.
+# Runs "$@" in the folder "$1". A line with "$0" separates the command's own output from what a
+# login shell prints before it (some .bashrc do). One line without '!', so that csh understands it,
+# too.
 _WRAPPER = (
     r'printf "%s\n" "$0"; if [ -n "$1" ]; then cd -- "$1" || exit 125; fi; shift; '
     'case "$1" in "~/"*) c=$HOME/${1#"~/"}; shift; set -- "$c" "$@";; esac; exec "$@"'
 )
 
 
-# Imports the agent from the folder of the run's code. A run that has ended may have none any more;
-# then the workdir has what it takes to look after what is left. One line, for any login shell.
+# Imports the agent from the folder of the run's code. The folder of a run that has ended may be
+# gone; then the project in the workdir is used. One line, for any login shell.
 _AGENT = (
     "import os, runpy, sys; code, task = os.path.abspath(sys.argv.pop(1)), sys.argv[1]; "
     f"there = os.path.isdir(code); there or task != 'check' or sys.exit({NO_CODE}); "
@@ -62,12 +63,12 @@ class Completed(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it printed."""
+        """Its standard output."""
         return self.stdout.decode(errors="replace")
 
     @property
     def last_line(self) -> str:
-        """The last line that it printed, where most programs say what is wrong."""
+        """The last line of its output, where most programs say what is wrong."""
         printed = self.stderr.strip() or self.stdout.strip()
         return cause(printed.decode(errors="replace")) or f"exit status {self.status}"
 
@@ -115,9 +116,9 @@ class CommandRunner(abc.ABC):
         """Runs a command until it exits.
 
         Args:
-          argv: its words; no shell sees them. ~/ at the beginning of the first one is the home
-            folder.
-          stdin: its standard input.
+          argv: the command's words; no shell interprets them. ~/ at the beginning of the first
+            word is the home folder.
+          stdin: the command's standard input.
           timeout_s: how long it may be silent.
           in_workdir: whether to run it in the project's folder, else in the home folder.
         """
@@ -129,7 +130,7 @@ class CommandRunner(abc.ABC):
         """Starts a command, and keeps its standard input open."""
         return self._stream(*self._wrapped(argv, in_workdir))
 
-    def close(self) -> None:  # noqa: B027, this machine has none
+    def close(self) -> None:  # noqa: B027, a LocalRunner has nothing to close
         """Closes the connection, if there is one."""
 
     def _wrapped(self, argv: Sequence[str], in_workdir: bool) -> tuple[list[str], bytes]:
@@ -140,7 +141,7 @@ class CommandRunner(abc.ABC):
 
     @abc.abstractmethod
     def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
-        """Runs a wrapped command; arguments and errors as of `run`."""
+        """Runs a wrapped command; the arguments and errors are those of `run`."""
 
     @abc.abstractmethod
     def _stream(self, command: list[str], mark: bytes) -> Stream:
@@ -150,7 +151,7 @@ class CommandRunner(abc.ABC):
 def until_input_ends(argv: Sequence[str]) -> list[str]:
     """Returns a command that also ends when its standard input does.
 
-    Without a terminal, sshd leaves a command running when the connection is gone.
+    Without a terminal, sshd keeps a command running when the connection is lost.
     """
     script = (
         'exec 3<&0; setsid "$@" </dev/null 3<&- & p=$!; '
@@ -161,8 +162,8 @@ def until_input_ends(argv: Sequence[str]) -> list[str]:
 
 
 PYTHONS_OWN_FIRST = "import sys; sys.path.sort(key=lambda folder: folder == ''); "
-"""Begins a program for `python -c`, which looks into the current folder first: a file of the user's
-there, such as random.py, must not hide the module of that name that Python has.
+"""The beginning of a program for `python -c`, which searches the current folder first: a user's
+file there, such as random.py, must not hide Python's own module of that name.
 """
 
 
@@ -176,13 +177,13 @@ def python_of(node: NodeSpec) -> str:
 def ask_agent(
     runner: CommandRunner, task: str, question: Mapping[str, Any], timeout_s: float = TIMEOUT_S
 ) -> Any:
-    """Does a task of `impala_tf.frontend.node.agent` on a machine; returns its answer.
+    """Runs a task of `impala_tf.frontend.node.agent` on a machine; returns its answer.
 
-    Every task is told "logdir" and "node", besides the question.
+    Every task also gets "logdir" and "node".
 
     Raises:
-      NoCodeError: if "check" finds no folder of the run's code.
-      ClusterError: if the machine is unreachable or the task fails.
+      NoCodeError: "check" finds no folder with the run's code.
+      ClusterError: the machine is unreachable or the task fails.
     """
     node = runner.node
     module: Sequence[str] = ("-m", _MODULE)
@@ -191,8 +192,8 @@ def ask_agent(
     elif node.is_local:
         module = user_commands.module(_MODULE)
     command = [node.python, *module, task]
-    told = {"logdir": node.logdir, "node": node.id, **question}
-    done = runner.run(command, json.dumps(told).encode(), timeout_s)
+    message = {"logdir": node.logdir, "node": node.id, **question}
+    done = runner.run(command, json.dumps(message).encode(), timeout_s)
     if done.status == NO_WORKDIR:
         raise ClusterError(f"{node.name}: {node.workdir}: no such folder")
     if done.status == NO_CODE:
@@ -206,14 +207,15 @@ def answer_of(node: NodeSpec, done: Completed) -> Any:
     """Returns what a Python program of this project answered.
 
     Raises:
-      ClusterError: it printed something else: `python` may be a script that says what it does.
+      ClusterError: it printed something else: `python` may be a script that prints lines of its
+        own.
     """
     try:
         return json.loads(done.stdout)
     except ValueError as error:
         first = done.text.strip().partition("\n")[0][:_QUOTED]
-        said = f"{node.python} printed {first!r} where an answer was expected"
-        raise ClusterError(f"{node.name}: {said}") from error
+        reason = f"{node.python} printed {first!r} where an answer was expected"
+        raise ClusterError(f"{node.name}: {reason}") from error
 
 
 class LocalRunner(CommandRunner):
@@ -223,9 +225,9 @@ class LocalRunner(CommandRunner):
         super().__init__(node)
         # If this runs inside tmux, TMUX names that server. Runs always use the default server.
         self._environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
-        # Processes of a run here find the user's modules where this command does.
-        seen = [os.environ.get(name, "") for name in (FOLDERS_VARIABLE, "PYTHONPATH")]
-        folders = [".", *filter(None, os.pathsep.join(seen).split(os.pathsep))]
+        # Processes of a run on this machine must find the user's modules where this command does.
+        paths = [os.environ.get(name, "") for name in (FOLDERS_VARIABLE, "PYTHONPATH")]
+        folders = [".", *filter(None, os.pathsep.join(paths).split(os.pathsep))]
         absolute = [str(Path(folder).absolute()) for folder in folders]
         self._environment[FOLDERS_VARIABLE] = os.pathsep.join(absolute)
 
@@ -235,7 +237,7 @@ class LocalRunner(CommandRunner):
                 command, input=stdin, capture_output=True, timeout=timeout_s, env=self._environment
             )
         except subprocess.TimeoutExpired as error:
-            word = command[5]  # the first one of what was wrapped
+            word = command[5]  # the first word of the command that was wrapped
             raise ClusterError(f"{self.node.name}: {word}: longer than {timeout_s:g} s") from error
         return Completed(done.returncode, done.stdout, done.stderr)
 
@@ -258,7 +260,7 @@ class _LocalStream:
 
     def write(self, data: bytes) -> None:
         stdin = cast(IO[bytes], self._process.stdin)
-        with contextlib.suppress(BrokenPipeError):  # it has exited: its output says why
+        with contextlib.suppress(BrokenPipeError):  # the command has exited; its output says why
             stdin.write(data)
             stdin.flush()
 
@@ -278,14 +280,14 @@ class _LocalStream:
 
 
 def without_mark(chunks: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
-    """Yields a command's own output; all of it if the command never started."""
+    """Yields the output after the mark; all of it if the command never started."""
     before = b""
     for chunk in chunks:
         before += chunk
-        _, found, rest = before.partition(mark)
-        if found:
-            if rest:
-                yield rest
+        _, separator, output = before.partition(mark)
+        if separator:
+            if output:
+                yield output
             yield from chunks
             return
     if before:
@@ -294,9 +296,9 @@ def without_mark(chunks: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
 
 def lines_of(chunks: Iterator[bytes]) -> Iterator[str]:
     """Yields the lines of an output."""
-    rest = b""
+    partial = b""
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, partial = (partial + chunk).split(b"\n")
         yield from (line.decode(errors="replace") for line in whole)
-    if rest:
-        yield rest.decode(errors="replace")
+    if partial:
+        yield partial.decode(errors="replace")

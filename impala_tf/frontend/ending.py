@@ -1,4 +1,4 @@
-"""Stops the processes of a run on its machines, and says what was lost by that."""
+"""Stops the processes of a run on its machines, and says what was lost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MAY_BE_LOST = "what was learned since the last checkpoint may be lost"
 
 
 class Ended(NamedTuple):
-    """What `end` has found."""
+    """The result of `end`."""
 
     was_running: bool
     """Whether a process ran and had to be stopped."""
     lines: list[str]
-    """One for each process that still runs, each actor that had to be killed, and each machine that
-    cannot be asked."""
+    """One line for each process that still runs, each actor that had to be killed, and each machine
+    that cannot be asked."""
     lost: list[str]
-    """One for each learner that may not have saved what it has learned."""
+    """One line for each learner that may not have saved what it has learned."""
 
 
 def end(
@@ -38,14 +38,14 @@ def end(
     timeout_s: float = STOP_S,
     is_final: bool = True,
 ) -> Ended:
-    """Stops the processes of a run, learners first, and closes its windows where none is left.
+    """Stops the processes of a run, learners first. Closes tmux windows where no process is left.
 
     Args:
-      record: the run's.
-      machines: the run's.
-      logdir: the run's, on this machine.
-      timeout_s: how long to wait for the learners, and then for all.
-      is_final: whether machines then run --end_command.
+      record: the run's record.
+      machines: the run's machines.
+      logdir: the run's logdir, on this machine.
+      timeout_s: how long to wait for the learners, and then for all processes.
+      is_final: whether the machines then run --end_command.
     """
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
@@ -58,7 +58,7 @@ def end(
 
 
 def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
-    """Returns one line for each process that `end_processes` could not stop, and killed actors."""
+    """Returns one line for each process that `end_processes` could not stop, or actor it killed."""
     lines = problems(answers)
     for name, answer in good(answers).items():
         lines += [f"{name}: {process} is still running (pid {pid})"
@@ -72,11 +72,11 @@ def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[s
 
 
 def lost_work(answers: Mapping[str, dict[str, Any] | ClusterError], logdir: Path) -> list[str]:
-    """Returns one line for each learner that `end_processes` has stopped before it had saved.
+    """Returns one line for each learner that may not have saved before `end_processes` ended it.
 
     Args:
-      answers: what `end_processes` returned.
-      logdir: the run's, on this machine.
+      answers: the result of `end_processes`.
+      logdir: the run's logdir, on this machine.
     """
     lines = []
     for name, answer in good(answers).items():
@@ -88,7 +88,7 @@ def lost_work(answers: Mapping[str, dict[str, Any] | ClusterError], logdir: Path
 
 
 def _how(status: int | None) -> str:
-    if status is None:  # its supervisor was dead, or could not write that on a full disk
+    if status is None:  # its supervisor was dead, or could not write it to a full disk
         return "how it ended is not known"
     if status == -signal.SIGKILL:
         return "did not stop in time and was killed"
@@ -106,11 +106,11 @@ def end_processes(
     """Stops a run's processes on machines; see `impala_tf.frontend.node.agent.stop`."""
 
     def end_on(runner: CommandRunner) -> dict[str, Any]:
-        mine = {process.name for process in record.plan.on(runner.node)}
+        processes = {process.name for process in record.plan.on(runner.node)}
         question = {
             "run_id": record.run_id,
             "tmux_sess": record.plan.tmux_sess,
-            "names": None if names is None else sorted(mine & set(names)),
+            "names": None if names is None else sorted(processes & set(names)),
             "timeout_s": timeout_s,
             "close": close,
             "is_final": is_final,

@@ -1,4 +1,4 @@
-"""What can go wrong on a cluster although flags and files are fine."""
+"""What can go wrong on a cluster although the flags and files are right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClusterError(Exception):
 
 
 def said_by(error: Exception) -> str:
-    """Returns what an error says, without the number that the system has for it."""
+    """Returns an error's text, without the system's error number."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -31,5 +31,5 @@ class NoCodeError(ClusterError):
 
 
 def setup_may_mend(problem: str) -> bool:
-    """Tells whether `frontend setup` may be what a machine with this problem lacks."""
+    """Tells whether `frontend setup` may solve a machine's problem."""
     return not any(text in problem for text in _NOT_OF_SETUP)

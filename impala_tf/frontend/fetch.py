@@ -22,7 +22,8 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
 
-# Those there are of an earlier launch, from that machine; `stop` would act on its run.
+# A machine has these files if a run was launched from it; with them here, `stop` would stop that
+# run.
 _OF_LAUNCHER = (record.NAME, snapshot.NAME)
 
 
@@ -34,7 +35,7 @@ def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> 
     """Copies a run's files from learner 0's machine, and all logs, but no private keys.
 
     Args:
-      logdir: the run's, on this machine.
+      logdir: the run's logdir, on this machine.
       to: the folder to copy into. Default: `logdir`.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
@@ -47,29 +48,29 @@ def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> 
         _folder_in(target, "--logdir" if to is None else "--to") as aside,
         connected(run.plan.nodes, run.passwords(), accept_new_host_keys) as machines,
     ):
-        # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
-        # and what its processes write to must not be replaced.
+        # A machine that sees this folder in its logdir shares the target: nothing needs copying,
+        # and the files that its processes write to must not be replaced.
         mark = aside.name
 
         def copy(runner: CommandRunner) -> int:
             node = runner.node
             if runner.run(["test", "-d", posixpath.join(node.logdir, mark)]).status == 0:
                 return 0
-            what = "." if node == first else "./processes"
-            return _copy_folder(runner, node.logdir, what, target, aside / node.id)
+            part = "." if node == first else "./processes"
+            return _copy_folder(runner, node.logdir, part, target, aside / node.id)
 
         with Console(stderr=True).status("copying ..."):
-            found = on_all(machines.reached(), copy)
-        lines = problems(machines.found) + problems(found)
-    files = sum(good(found).values())
-    print(f"{target}: {files} files from {len(good(found))} machine(s)")
+            counts = on_all(machines.reached(), copy)
+        lines = problems(machines.found) + problems(counts)
+    files = sum(good(counts).values())
+    print(f"{target}: {files} files from {len(good(counts))} machine(s)")
     status = report(lines)
-    return 2 if any(isinstance(each, _LocalError) for each in found.values()) else status
+    return 2 if any(isinstance(count, _LocalError) for count in counts.values()) else status
 
 
 @contextlib.contextmanager
 def _folder_in(target: Path, flag: str) -> Iterator[Path]:
-    """Makes a folder in `target`, and that if it is not there; deletes the folder at the end."""
+    """Makes a temporary folder in `target`, which is created if it does not exist."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(prefix=".fetch-", dir=target)
@@ -82,7 +83,7 @@ def _folder_in(target: Path, flag: str) -> Iterator[Path]:
 
 
 def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
-    """Copies files to a folder aside, and moves each to the target once it is whole."""
+    """Copies files to the folder `aside`; moves each to the target once it is complete."""
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
                "--exclude=./.mirror-*", *(f"--exclude=./{name}" for name in _OF_LAUNCHER),
                "--hard-dereference",
@@ -96,7 +97,7 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
                     raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
                 try:
                     count += _take(tar, member, target, aside)
-                except OSError as error:  # those of other machines are ClusterErrors
+                except OSError as error:  # of this machine; those of others are ClusterErrors
                     raise _LocalError(f"{target / member.name}: {error.strerror}") from error
     except tarfile.TarError as error:
         if (status := runner.run(["test", "-d", logdir]).status) != 0:
@@ -109,7 +110,7 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
 
 
 def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, aside: Path) -> int:
-    """Makes what a member of a tar is, if that is a folder or a file; returns how many files."""
+    """Extracts a member of a tar, if it is a folder or a file; returns the number of files."""
     if member.isdir():
         (target / member.name).mkdir(parents=True, exist_ok=True)
     elif member.isfile() and (source := tar.extractfile(member)) is not None:
@@ -121,7 +122,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, aside: Pa
 
 
 def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
-    """Writes a file of a tar. Python before 3.11.4 has no safe way of its own."""
+    """Writes a file of a tar. Before 3.11.4, tarfile itself has no safe way to extract."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         shutil.copyfileobj(source, file)
@@ -130,7 +131,7 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """Chunks as a file."""
+    """A file of the chunks of a stream."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -1,4 +1,4 @@
-"""Checks the certificates with which an authority vouches for the host keys of its machines."""
+"""Checks host certificates, in which an authority vouches for machines' host keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PrefersCertificates(paramiko.Transport):
 def authority(key: paramiko.PKey) -> str | None:
     """Returns the public key, in Base64, that signed a host key; None if none did.
 
-    It says who claims to have signed; see `problem`.
+    The key shows who claims to have signed; `problem` checks the signature.
     """
     certificate = _certificate(key)
     if not isinstance(certificate, SSHCertificate):
@@ -43,13 +43,14 @@ def authority(key: paramiko.PKey) -> str | None:
 
 
 def problem(key: paramiko.PKey, hostname: str) -> str:
-    """Returns why the certificate of a host key is not good for a machine; '' if it is.
+    """Returns why the certificate of a host key is not valid for a machine; '' if it is.
 
-    As OpenSSH: signature, type, dates, names, and no critical options, of which none is known.
+    Checks what OpenSSH checks: signature, type, dates and names. There must be no critical options,
+    as none is defined for hosts.
 
     Args:
-      key: whose `authority` is trusted.
-      hostname: without a port.
+      key: a host key whose `authority` is trusted.
+      hostname: the machine's name, without a port.
     """
     certificate = _certificate(key)
     if not isinstance(certificate, SSHCertificate):
@@ -65,7 +66,7 @@ def problem(key: paramiko.PKey, hostname: str) -> str:
         return "its certificate has critical options, which are not supported"
     signer = certificate.signature_key()
     if isinstance(signer, RSAPublicKey):
-        # The algorithm's name stands before the signature and its length.
+        # The algorithm's name is right before the signature's length and the signature.
         body = base64.b64decode(certificate.public_bytes().split()[1])
         if not body[: -signer.key_size // 8 - 4].endswith(_RSA_SHA2):
             return "its certificate is signed with SHA-1"
@@ -77,9 +78,9 @@ def problem(key: paramiko.PKey, hostname: str) -> str:
 
 
 def matches(patterns: str, *names: str) -> bool:
-    """Says whether a list of patterns, as in known_hosts, names a machine that has these names.
+    """Tells whether a list of patterns, as in known_hosts, matches a machine with these names.
 
-    Patterns are separated by commas; * and ? stand for other characters, and ! excludes machines.
+    Commas separate the patterns; * and ? are wildcards, and ! excludes machines.
     """
     is_named = False
     for pattern in patterns.split(","):
@@ -94,8 +95,8 @@ def matches(patterns: str, *names: str) -> bool:
 def _is_like(pattern: str, name: str) -> bool:
     if pattern.startswith("|1|"):
         return paramiko.HostKeys.hash_host(name, pattern) == pattern
-    wanted = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.fullmatch(wanted, name, re.IGNORECASE) is not None
+    expression = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.fullmatch(expression, name, re.IGNORECASE) is not None
 
 
 def _certificate(key: paramiko.PKey) -> object:

@@ -20,11 +20,11 @@ _file_lock = threading.Lock()
 
 
 class HostKeyError(paramiko.SSHException):
-    """The machine's host key is not to be trusted; the message says why and what to do."""
+    """The machine's host key must not be trusted; the message says why and what to do."""
 
 
 class HostKeys(paramiko.MissingHostKeyPolicy):
-    """The keys that a machine may show: the CSV's, or those of the known_hosts files."""
+    """The host keys that a machine may have: the CSV's, or those of the known_hosts files."""
 
     def __init__(
         self, known_hosts: Sequence[Path], name: str, from_csv: str | None, accept_new: bool
@@ -32,9 +32,9 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         """Reads nothing yet.
 
         Args:
-          known_hosts: files as OpenSSH writes them; new keys are added to the first.
-          name: of the machine in those files: HOST, or [HOST]:PORT.
-          from_csv: 'TYPE BASE64' or 'SHA256:...'; then only what the files revoke counts.
+          known_hosts: files in OpenSSH's format; new keys are added to the first one.
+          name: the machine's name in those files: HOST, or [HOST]:PORT.
+          from_csv: 'TYPE BASE64' or 'SHA256:...'. With it, the files can only revoke keys.
           accept_new: whether to trust and remember a machine that no file names.
         """
         self._known_hosts = known_hosts
@@ -48,15 +48,15 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self._known_on_any_port: list[paramiko.PKey] = []
 
     def prepare(self, client: paramiko.SSHClient) -> None:
-        """Makes a client check the key that it is shown; it then raises HostKeyError or
+        """Makes a client check the machine's key; for a bad one, it raises HostKeyError or
         paramiko.BadHostKeyException.
         """  # noqa: D205
         client.set_missing_host_key_policy(self)
         for path in self._known_hosts:
             self._load(path)
         if self._from_csv is not None:
-            for found in (self._authorities, self._known, self._known_on_any_port):
-                found.clear()
+            for entries in (self._authorities, self._known, self._known_on_any_port):
+                entries.clear()
             if not self._from_csv.startswith("SHA256:"):
                 entry = paramiko.hostkeys.HostKeyEntry.from_line(f"{self.name} {self._from_csv}")
                 if entry is None or entry.key is None:
@@ -64,20 +64,20 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 client.get_host_keys().add(self.name, entry.key.get_name(), entry.key)
 
     def transport(self, *arguments: Any, **settings: Any) -> paramiko.Transport:
-        """Returns a new connection; it asks for a kind of key that can be checked."""
+        """Returns a new connection, which asks for types of keys that can be checked."""
         make = PrefersCertificates if self._authorities else paramiko.Transport
-        made = make(*arguments, **settings)
+        connection = make(*arguments, **settings)
         keys = self._known or self._known_on_any_port
-        known = {key.get_name().replace("ssh-rsa", "rsa-sha2-512") for key in keys}
-        options = made.get_security_options()
-        options.key_types = sorted(options.key_types, key=lambda name: name not in known)
-        return made
+        types = {key.get_name().replace("ssh-rsa", "rsa-sha2-512") for key in keys}
+        options = connection.get_security_options()
+        options.key_types = sorted(options.key_types, key=lambda name: name not in types)
+        return connection
 
     def _load(self, path: Path) -> None:
         """Reads what a file says about the machine.
 
-        paramiko's own reader fails at lines that begin with '@', knows no patterns, and keeps one
-        key of a type for each machine.
+        paramiko's own reader fails at lines that begin with '@', does not know patterns, and keeps
+        only one key of each type for a machine.
         """
         if not path.exists():
             return
@@ -103,14 +103,14 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 into.append(entry.key)
 
     def check_revoked(self, key: paramiko.PKey) -> None:
-        """Raises HostKeyError if known_hosts says that nobody must trust a key, or its signer."""
+        """Raises HostKeyError if known_hosts revokes a key or its signer."""
         if key.get_base64() in self._revoked:
             raise HostKeyError(f"its host key {key.fingerprint} is @revoked in known_hosts")
         if self._authorities and authority(key) in self._revoked:
             raise HostKeyError("the authority of its host certificate is @revoked in known_hosts")
 
     def _certificate_problem(self, key: paramiko.PKey) -> str:
-        """Returns '' if an authority of known_hosts vouches for a key, else why that is not so."""
+        """Returns why no authority of known_hosts vouches for a key; '' if one does."""
         signer = authority(key)
         if signer is None:
             return "it shows no host certificate"
@@ -122,11 +122,11 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
         """Called by paramiko, unless the CSV has the machine's whole key."""
-        shown = f"{key.get_name()} {key.fingerprint}"
+        about = f"{key.get_name()} {key.fingerprint}"
         if self._from_csv is not None:
             if self._from_csv.rstrip("=") != key.fingerprint.rstrip("="):
                 raise HostKeyError(
-                    f"it shows the host key {shown}, not the CSV's host_key {self._from_csv}; "
+                    f"it shows the host key {about}, not the CSV's host_key {self._from_csv}; "
                     "somebody may be intercepting the connection"
                 )
             return
@@ -134,14 +134,16 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         if key in self._known or (self._authorities and not reason):
             return
         if not self._known and key in self._known_on_any_port:
-            return  # As OpenSSH. It is no reason to refuse another key: that may be of a container.
+            return  # as in OpenSSH; but another key is not refused: it may be a container's
         if self._known:
-            same_kind = [known for known in self._known if known.get_name() == key.get_name()]
+            same_kind = [
+                known_key for known_key in self._known if known_key.get_name() == key.get_name()
+            ]
             raise paramiko.BadHostKeyException(hostname, key, (same_kind or self._known)[0])
         why_not = f" ({reason}; known_hosts has a @cert-authority for it)" if reason else ""
         if not self._accept_new:
             raise HostKeyError(
-                f"unknown host key {shown}{why_not}; check that it is the machine's, then log in "
+                f"unknown host key {about}{why_not}; check that it is the machine's, then log in "
                 "there once with ssh, or pass --accept_new_host_keys"
             )
         self.check_revoked(key)
@@ -150,11 +152,11 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         try:
             _append(path, line)
         except OSError as error:
-            print(f"{hostname}: trusting its host key {shown} this time; {path}: {error.strerror}",
+            print(f"{hostname}: trusting its host key {about} this time; {path}: {error.strerror}",
                   file=sys.stderr)  # fmt: skip
         else:
-            if path != Path(os.devnull):  # with it, all of this is said every time
-                print(f"{hostname}: trusting its host key {shown} from now on", file=sys.stderr)
+            if path != Path(os.devnull):  # with /dev/null, this would be printed every time
+                print(f"{hostname}: trusting its host key {about} from now on", file=sys.stderr)
 
 
 def _append(path: Path, line: str) -> None:

@@ -1,7 +1,7 @@
 """Installs packages for this interpreter: `python -m impala_tf.frontend.install WHAT...`.
 
-WHAT is what follows `pip install`. uv does it in a fraction of pip's time. pip does it where uv
-cannot, and where pip is configured in a way that uv does not know. Standard library only.
+WHAT are the arguments of `pip install`. uv takes a fraction of pip's time. pip is used where uv
+fails, and where pip is configured in a way that uv does not know. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INDEXES = ("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"
 
 
 def main(what: list[str]) -> int:
-    """Installs packages, of the versions that are pinned; returns the exit status."""
+    """Installs packages in the pinned versions; returns the exit status."""
     try:
         reason = _with_uv(what)
     except (OSError, ValueError, SyntaxError) as error:
@@ -32,7 +32,7 @@ def main(what: list[str]) -> int:
 
 
 def _with_uv(what: list[str]) -> str:
-    """Returns why it could not; '' if it could."""
+    """Installs packages with uv; returns why that failed, or '' if it worked."""
     environment = {**os.environ, "PIP_QUIET": "0"}
     done = subprocess.run([*_PIP, "config", "list"], stdout=subprocess.PIPE, text=True,
                           env=environment)  # fmt: skip
@@ -45,13 +45,13 @@ def _with_uv(what: list[str]) -> str:
     if not uv.exists():
         return "there is no uv for this machine"
     settings = pip_settings.for_uv(options, os.environ)
-    told = dict(setting.partition("=")[::2] for setting in settings)
+    variables = dict(setting.partition("=")[::2] for setting in settings)
     if any(name in os.environ for name in _INDEXES):
-        told = {name: value for name, value in told.items() if name not in _INDEXES}
+        variables = {name: value for name, value in variables.items() if name not in _INDEXES}
     more = options.get(pip_settings.CONSTRAINT, "").split()
     command = [str(uv), "pip", *_QUIET, "--python", sys.executable, *pip_settings.flags(settings),
                *(word for path in more for word in ("-c", path)), *what]  # fmt: skip
-    status = subprocess.run(command, env={**told, **os.environ}).returncode
+    status = subprocess.run(command, env={**variables, **os.environ}).returncode
     return f"exit status {status}" if status else ""
 
 

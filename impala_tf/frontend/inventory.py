@@ -16,7 +16,7 @@ from impala_tf.config.addresses import valid_host
 
 SSH_PORT = 22
 Machine = tuple[str, int, str | None]
-"""Host, port and user name of a login; None: what ~/.ssh/config says, or the user who launches."""
+"""Host, port and user name of a login; None: the one in ~/.ssh/config, or the user who launches."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Secret:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A valid row of the file. None: the column is missing or, except for the GPUs, empty."""
+    """A valid row. None: there is no such column or, except for the GPUs, the field is empty."""
 
     line: int
     job: Literal["learner", "actor"]
@@ -41,7 +41,7 @@ class Row:
     tf_port: int | None = None
     """The port where a learner listens. Actors need none."""
     cuda_visible_devices: str | None = None
-    """'' (an empty field) and '-1' hide every GPU. None, for no such column, changes nothing."""
+    """'' (an empty field) and '-1' hide every GPU. None (no such column) changes nothing."""
     ssh_host: str | None = None
     """Where to log in, if that is not `ip`: a public address, or an alias of ~/.ssh/config."""
     ssh_port: int | None = None
@@ -54,9 +54,9 @@ class Row:
     host_key: str | None = None
     """The only host key to accept: 'ssh-ed25519 AAAA...' or 'SHA256:...'."""
     cores: int | None = None
-    """Of the machine, for predictions (--speed_json)."""
+    """The machine's cores, for predictions (--speed_json)."""
     price: float | None = None
-    """Of the machine, an hour, for predictions."""
+    """The machine's price per hour, for predictions."""
 
     @property
     def machine(self) -> Machine:
@@ -94,9 +94,9 @@ def read_workers(path: Path) -> list[Row]:
     if problems:
         raise ConfigError(problems)
     rows = [_row(path, line, columns, values, problems) for line, values in body]
-    good = [row for row in rows if row is not None]
-    problems += [f"{path}:{line}: {text}" for line, text in _joint_problems(good, rows)]
-    if any(row.ssh_password for row in good):
+    valid = [row for row in rows if row is not None]
+    problems += [f"{path}:{line}: {text}" for line, text in _joint_problems(valid, rows)]
+    if any(row.ssh_password for row in valid):
         about = path.stat()
         advice = "or leave the passwords out and log in with keys"
         if about.st_mode & 0o077:
@@ -111,7 +111,7 @@ def read_workers(path: Path) -> list[Row]:
             )
     if problems:
         raise ConfigError(sorted(problems, key=_line_of))
-    return good
+    return valid
 
 
 def is_loopback(host: str) -> bool:
@@ -140,7 +140,7 @@ def _records(path: Path, problems: list[str]) -> list[tuple[int, list[str]]]:
         line = error.object[: error.start].count(b"\n") + 1
         problems.append(f"{path}:{line}: job: not UTF-8; save the file as UTF-8")
         return []
-    # Comments become empty lines, so that the reader's line numbers are those of the file.
+    # Comments become empty lines, so that the reader counts the file's lines.
     reader = csv.reader(
         ("\n" if line.lstrip().startswith("#") else line for line in lines), strict=True
     )
@@ -156,8 +156,8 @@ def _records(path: Path, problems: list[str]) -> list[tuple[int, list[str]]]:
 
 
 def _header_problems(columns: list[str]) -> Iterator[str]:
-    if len(columns) == 1 and (found := re.search("[;\t]", columns[0])):
-        yield f"job: columns are separated by {found[0]!r} here, but must be by ','"
+    if len(columns) == 1 and (separator := re.search("[;\t]", columns[0])):
+        yield f"job: columns are separated by {separator[0]!r} here; separate them by ','"
         return
     if not set(columns) & set(COLUMNS):
         yield (
@@ -205,21 +205,21 @@ def _row(
 
 
 def _without_blanks_at_end(fields: list[str]) -> list[str]:
-    """Returns the fields without those that spreadsheets add for columns without a name."""
+    """Returns the fields without the empty ones that spreadsheets add at the end."""
     count = max((n for n, text in enumerate(fields, 1) if text.strip()), default=0)
     return fields[:count]
 
 
 def _password(texts: Mapping[str, str]) -> str:
-    """Returns the password of a row: without blanks in front where all fields have some there.
+    """Returns a row's password, without leading blanks if all of the row's fields have them.
 
-    Other blanks may be a part of it.
+    Other blanks may be a part of the password.
     """
     password = texts["ssh_password"]
     _, *later = texts
-    others = [texts[name] for name in later if name != "ssh_password"]
+    other_fields = [texts[name] for name in later if name != "ssh_password"]
     is_separated = "ssh_password" in later and all(
-        not text or text.startswith(tuple(_BLANKS)) for text in others
+        not text or text.startswith(tuple(_BLANKS)) for text in other_fields
     )
     return password.lstrip(_BLANKS) if is_separated or not password.strip(_BLANKS) else password
 
@@ -229,7 +229,7 @@ def _named(problems: list[str]) -> set[str]:
 
 
 def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[int, str]]:
-    """Yields (line, problem) for rows that do not fit together. Each row was checked already."""
+    """Yields (line, problem) for rows that contradict each other. Each row by itself is valid."""
     jobs = [row.job for row in good]
     for job in ("learner", "actor"):
         if len(good) == len(rows) and job not in jobs:
@@ -292,7 +292,7 @@ def _path(text: str) -> str:
 
 
 def _python(text: str) -> str:
-    if "=" in text:  # It is started by env, which would take it for a variable.
+    if "=" in text:  # env starts it, and would take it for a variable
         raise ValueError(f"{text!r}: must not contain '='")
     return _path(text)
 
@@ -343,5 +343,5 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "cores": _number(65536, "a number of cores, 1 or more"),
     "price": lambda text: float(_PRICE(text)),
 }
-"""What reads a field. An empty one is None, except for those of _READ_EMPTY."""
+"""{column: its parser}. Empty fields are None, except in the columns of _READ_EMPTY."""
 _READ_EMPTY = (*_NEEDED, "cuda_visible_devices")

@@ -1,7 +1,7 @@
 """Runs one node of a job that another engine has started: `run_experiment.py --join`.
 
-The engine owns the machines. What watches the processes of a node, and lets learners find each
-other, is the supervisor of launched runs.
+The engine owns the machines. As in launched runs, a supervisor watches the processes of a node, and
+lets learners find each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from impala_tf.machine import certificates
 LEFT = os.EX_TEMPFAIL
 """Exit status of a node that was told to leave (SIGTERM) before the run was over."""
 LOCK_WAIT_S = 120.0
-"""Longer than the same node of a job that was started again takes to stop its learner
+"""Longer than a node of a restarted job takes to stop its previous learner
 (`supervision.STOP_TIMEOUT_S`)."""
 _PATIENCE_S = 600.0
 _POLL_S = 0.5
@@ -41,19 +41,19 @@ def run_node(given: Given, config: Config) -> int:
     """Starts this node's processes and watches them until they are over.
 
     Args:
-      given: the flags; `logdir` is among them, and the role of this node.
-      config: what follows from them.
+      given: the flags, with `logdir` and the role of this node.
+      config: the config that follows from the flags.
 
     Returns:
-      0; LEFT; 1 or 2 if a process failed or refused its input.
+      0 if all is done, LEFT, or 1 or 2 if a process failed or refused its input.
 
     Raises:
-      ConfigError: the logdir cannot be used, another process is this node already, or learner 0
-        does not make the run's certificates.
+      ConfigError: the logdir cannot be used, another process already has the role of this node, or
+        learner 0 does not make the run's certificates.
     """
     logdir = Path(given["logdir"]).absolute()
     credentials = credentials_of(given)
-    # Waiting ends at once on a signal; the supervisor has handlers of its own.
+    # Signal handlers come last, with the supervisor: until then, a signal ends the waiting at once.
     is_learner = given["job_name"] == "learner"
     _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
     learners = configs.split(given["learner_hosts"])
@@ -81,18 +81,19 @@ def run_node(given: Given, config: Config) -> int:
         signal.signal(number, supervisor.stop)
     signal.signal(signal.SIGTERM, supervisor.leave)
     status = supervisor.run()
-    left = any(state.state == "left" for state in supervisor.node.states.values())
-    return LEFT if left and status == 0 else status
+    has_left = any(state.state == "left" for state in supervisor.node.states.values())
+    return LEFT if has_left and status == 0 else status
 
 
 def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
-    """Makes the folder of the run and its certificates, or waits for those of learner 0."""
+    """Makes the run's folder and certificates; nodes other than learner 0's wait for the latter."""
     with _written(logdir):
         files.processes_folder(logdir).mkdir(parents=True, exist_ok=True)
     if is_first:
         certificates.renew(credentials)
         return
-    # Learner 0 replaces those that expire soon, so these do not count. infinity: there are none.
+    # Learner 0 replaces certificates that expire soon, so wait for new ones. infinity: there are
+    # none.
     until_s = time.monotonic() + _PATIENCE_S
     while not certificates.RENEW_DAYS < certificates.days_left(credentials) < float("inf"):
         if time.monotonic() > until_s:
@@ -105,7 +106,7 @@ def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
 
 @contextlib.contextmanager
 def _written(logdir: Path) -> Iterator[None]:
-    """Names the flag if what is done here cannot write to the logdir, or lock a file there."""
+    """Turns failures to write to the logdir, or to lock a file there, into a ConfigError."""
     try:
         yield
     except NoLocksError as error:
@@ -115,12 +116,12 @@ def _written(logdir: Path) -> Iterator[None]:
 
 
 def _claimed(logdir: Path, node: str) -> IO[str]:
-    """Returns the file on which this node's supervisor holds its lock, locked.
+    """Returns the lock file of this node's supervisor, locked.
 
-    Until then, the node's orders may be those of another process.
+    Until it is locked, the node's orders may belong to another process.
     """
     path = files.lock_path(logdir, node)
-    file, said, until_s = path.open("w"), False, time.monotonic() + LOCK_WAIT_S
+    file, was_printed, until_s = path.open("w"), False, time.monotonic() + LOCK_WAIT_S
     while True:
         try:
             lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,15 +132,15 @@ def _claimed(logdir: Path, node: str) -> IO[str]:
                     f"--logdir={logdir}: another process is {node} there; stop it, or give"
                     " another --logdir or --task"
                 ) from None
-        if not said:
-            said = True
+        if not was_printed:
+            was_printed = True
             with contextlib.suppress(OSError):  # nobody reads it
                 print(f"{path}: another process is {node}; waiting until it ends", flush=True)
         time.sleep(_POLL_S)
 
 
 def _await_name(address: str) -> None:
-    """Waits until this learner's name is known: that of a pod is not, in its first seconds."""
+    """Waits until this learner's name can be resolved; a pod's cannot in its first seconds."""
     host, _ = split_host_port(address)
     until_s = time.monotonic() + _PATIENCE_S
     while True:
@@ -165,8 +166,8 @@ def _processes(
         return [_process(common.replace(task=t, heartbeat_path=p)) for t, p in paths.items()]
     cluster = given.cluster
     # Each learner has a node of its own.
-    each = [(*split_host_port(address), address) for address in learners]
-    groups = group_infos(each, cluster.rendezvous_port, cluster.min_learners)
+    addresses = [(*split_host_port(address), address) for address in learners]
+    groups = group_infos(addresses, cluster.rendezvous_port, cluster.min_learners)
     spec = _process(common)
     return [spec._replace(group=groups[given["task"]], max_restarts=cluster.max_restarts)]
 
@@ -175,8 +176,8 @@ def heartbeat_path(path: str, task: int) -> str:
     """Returns where an actor of a node leaves its heartbeat.
 
     Args:
-      path: --heartbeat_path of the node.
-      task: the actor's number.
+      path: the node's --heartbeat_path.
+      task: the actor's index.
     """
     return f"{path}-{task}"
 
@@ -195,31 +196,32 @@ def _per_node(given: Given) -> int:
     if given["actors_per_node"]:
         return int(given["actors_per_node"])
     cores = len(os.sched_getaffinity(0))
-    # Where Slurm does not confine a job to its cores, it sees those of other jobs, too.
+    # Where Slurm does not confine a job to its cores, sched_getaffinity also counts other jobs'
+    # cores.
     own = os.environ.get("SLURM_CPUS_ON_NODE", "")
     return min(cores, int(own)) if re.fullmatch("[1-9][0-9]{0,8}", own) else cores
 
 
 def tasks(given: Given) -> range:
-    """Returns the numbers of this node's actors: as many as it has cores, if no flag says."""
-    each, node, nodes = _per_node(given), given["task"], len(configs.split(given["actor_hosts"]))
+    """Returns the indices of this node's actors; if no flag says how many, one for each core."""
+    actors, node, nodes = _per_node(given), given["task"], len(configs.split(given["actor_hosts"]))
     if not nodes:
-        return range(node * each, (node + 1) * each)
-    # In turn over all nodes: numbers differ even where nodes have different numbers of cores.
-    return range(node, node + nodes * each, nodes)
+        return range(node * actors, (node + 1) * actors)
+    # The nodes take turns, so that indices differ even if nodes have different numbers of cores.
+    return range(node, node + nodes * actors, nodes)
 
 
 def _sizes(given: Given, config: Config) -> dict[str, int]:
-    """Returns the flags that depend on how many actors the job has."""
+    """Returns the flags that depend on the job's number of actors."""
     nodes = len(configs.split(given["actor_hosts"]))
     if not nodes:
         return {}
     envs = [config.process.envs_per_actor] * nodes * _per_node(given)
     learners = len(configs.split(given["learner_hosts"]))
-    found = sizes(given.replace(algorithm=config.loss.algorithm), learners, envs)
-    if "batch_size" in found and not given["actors_per_node"]:
+    flags = sizes(given.replace(algorithm=config.loss.algorithm), learners, envs)
+    if "batch_size" in flags and not given["actors_per_node"]:
         raise ConfigError(
             f"--actors_per_node: {config.loss.algorithm} needs it here: a batch is an unroll of"
             " every environment, and this node does not know the cores of the others"
         )
-    return found
+    return flags

@@ -32,7 +32,7 @@ from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
 
 Differences = Callable[[Mapping[str, Any], str], list[str]]
-"""Takes "flags" and "sources" of a run and its logdir; returns why it is another run, in lines."""
+"""Takes "flags" and "sources" of a run, and its logdir; returns lines if it is another run."""
 
 
 def launch(
@@ -41,21 +41,21 @@ def launch(
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
-      given: all that the run needs; `workers_csv_path` and `logdir` are among them.
+      given: the run's flags, with `workers_csv_path` and `logdir`.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
-      differences: compares the run with the one that is in its logdir.
+      differences: compares this run with the one in its logdir.
 
     Returns:
-      0: all learners finished or were stopped, or the run was left running. 1: a machine that is
-      needed cannot be used, or the logdir or tmux session is in use (standard error has one line
-      per problem), or a learner failed or may not have saved what it has learned, or another launch
-      took over the logdir (the display's final line says so).
+      0 if all learners finished or were stopped, or the run was left running. 1 if a machine that
+      is needed cannot be used, or the logdir or tmux session is in use (standard error has one line
+      per problem); or if a learner failed or may not have saved what it has learned, or another
+      launch took over the logdir (the display's final line says so).
 
     Raises:
-      ConfigError: if the workers CSV is unusable (no connection has been opened then, unless it
-        names one machine in two ways, which only the machine can tell), or if the logdir holds
-        another run. Nothing was started.
+      ConfigError: the workers CSV cannot be used, or the logdir holds another run. Nothing was
+        started. No connection was opened for a bad CSV, unless it names one machine in two ways,
+        which only the machine can tell.
     """
     plan, passwords = plan_of(given, sys.executable)
     check_secrets(given)
@@ -85,8 +85,8 @@ def launch(
 def _only_launch_into(logdir: Path) -> Iterator[None]:
     """Raises ClusterError if another launch is about to start there.
 
-    It would find no run to refuse. The record of one of them would replace the other's, which then
-    could not be stopped.
+    That launch has not written its record yet. If both went on, one record would replace the other,
+    whose run could then not be stopped.
     """
     with claimed_launch(logdir) as is_only:
         if not is_only:
@@ -120,9 +120,9 @@ def check_secrets(given: Given) -> None:
 def _refuse_another_run(
     launcher: Launcher, checked: Mapping[str, Checked], differences: Differences
 ) -> None:
-    """Raises ConfigError if learner 0's logdir holds another run: it has the checkpoints."""
-    found = checked.get(launcher.record.first_learner().name)
-    if found is not None and (lines := differences(found.run, found.logdir)):
+    """Raises ConfigError if learner 0's logdir, which has the checkpoints, holds another run."""
+    first = checked.get(launcher.record.first_learner().name)
+    if first is not None and (lines := differences(first.run, first.logdir)):
         raise ConfigError(lines)
 
 
@@ -132,29 +132,29 @@ def _refuse_lost_checkpoints(
     """Raises ConfigError if an earlier launch may have made checkpoints that learner 0 lacks."""
     try:
         written = load(logdir)
-    except ConfigError:  # nothing was launched there, or by another version
+    except ConfigError:  # nothing was launched from there, or by another version
         return
     launcher.record = launcher.record._replace(has_started=written.has_started)
     before, now = written.first_learner(), launcher.record.first_learner()
-    found = checked.get(now.name)
-    if found is None or found.run:
+    first = checked.get(now.name)
+    if first is None or first.run:
         return
     if given["mirror"] and command_line.parse(written.flags)["mirror"] == given["mirror"]:
-        return  # it brings the checkpoints
-    # With another name, it may still be the same machine.
-    if now.name == before.name or found.machine_id == before.machine_id:
-        refuse_to_begin_again(launcher.record, found)
+        return  # the mirror has the checkpoints
+    # It may be the same machine even under another name.
+    if now.name == before.name or first.machine_id == before.machine_id:
+        refuse_to_begin_again(launcher.record, first)
         return
     raise ConfigError(
         f"--workers_csv_path={launcher.record.workers_csv_path}: learner-0 was on {before.name},"
         f" which may have the run's checkpoints, and now is on {now.name}; make {before.name} the"
-        f" first learner again, copy the run's logdir from there to {found.logdir} on {now.name},"
+        f" first learner again, copy the run's logdir from there to {first.logdir} on {now.name},"
         " or give --fresh to start from frame 0"
     )
 
 
 def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path) -> None:
-    """Moves what an earlier run left in the logdirs aside, here and on all machines."""
+    """Moves an earlier run's files aside in all logdirs, here and on the machines."""
 
     def set_aside(runner: CommandRunner) -> str:
         question = {"logdir": checked[runner.node.name].logdir}
@@ -166,14 +166,14 @@ def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path)
     for name, target in good(moved).items():
         if target:
             print(f"{name}: the run that was there is now in {target}", file=sys.stderr)
-    if here := moved_aside(logdir):
-        print(f"here: the run that was in {logdir} is now in {here}", file=sys.stderr)
+    if local_target := moved_aside(logdir):
+        print(f"here: the run that was in {logdir} is now in {local_target}", file=sys.stderr)
 
 
 def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
-    found = on_all(machines.reached(), launcher.check, "checking")
-    failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
-    if twice := launcher.named_twice(good(found)):
+    results = on_all(machines.reached(), launcher.check, "checking")
+    failed = {n: result for n, result in results.items() if isinstance(result, ClusterError)}
+    if twice := launcher.named_twice(good(results)):
         raise ConfigError(twice)
     _require_enough(given, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
@@ -183,13 +183,13 @@ def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Ch
             learners = [p.name for p in plan.on(plan.node(name)) if p.is_learner]
             without = ", ".join(learners) or "it"
             print(f"{'; '.join(error.problems)}; the run starts without {without}", file=sys.stderr)
-    return good(found)
+    return good(results)
 
 
 def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -> None:
     try:
-        found = on_all(machines.reached(), launcher.start, "starting")
-        failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
+        results = on_all(machines.reached(), launcher.start, "starting")
+        failed = {n: result for n, result in results.items() if isinstance(result, ClusterError)}
         if any(CANCELLED in line for line in problems(failed)):
             raise ClusterError("the launch was stopped; launch the run again, which resumes it")
         _require_enough(given, launcher.record.plan, {**machines.found, **failed})
@@ -199,8 +199,8 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
     except BaseException:
         print("stopping what has been started ...", file=sys.stderr, flush=True)
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
-        if left := _take_back(launcher, machines, logdir):
-            print(*left, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
+        if lines := _take_back(launcher, machines, logdir):
+            print(*lines, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
         raise
 
 
@@ -208,20 +208,20 @@ def _take_back(launcher: Launcher, machines: Machines, logdir: Path) -> list[str
     """Stops what a launch has started; returns lines about what may still run."""
     lines = []
     try:
-        # After Ctrl-C, calls of `start` are still on their way.
+        # After Ctrl-C, threads may still be starting processes.
         lines += problems(on_all(machines.reached(), launcher.cancel, "interrupting"))
     except KeyboardInterrupt:
         lines.append("interrupted: machines that did not answer may start their processes later")
     try:
-        # Not --end_command, which may switch machines off: the run has hardly begun.
+        # Without --end_command, which may switch machines off: the run has hardly begun.
         return lines + end(launcher.record, machines, logdir, is_final=False).lines
     except KeyboardInterrupt:
         return [*lines, "interrupted: some processes may still run"]
 
 
-def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> None:
-    """Raises ClusterError unless the machines that can be used are enough to start with."""
-    lost = {name: each for name, each in found.items() if isinstance(each, ClusterError)}
+def _require_enough(given: Given, plan: Plan, results: Mapping[str, object]) -> None:
+    """Raises ClusterError unless enough machines can be used to start the run."""
+    lost = {name: result for name, result in results.items() if isinstance(result, ClusterError)}
     if not lost:
         return
     hint = _too_few_learners(given, plan, lost)
@@ -236,17 +236,17 @@ def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> No
 
 
 def _too_few_learners(given: Given, plan: Plan, lost: Container[str]) -> str | None:
-    """Returns why a run cannot start without learners, or '' if that is plain; None: it can."""
+    """Returns why a run cannot start without lost learners, '' if that is obvious; None: it can."""
     learners = [process for process in plan.processes if process.is_learner]
-    there = [process for process in learners if process.node not in lost]
+    available = [process for process in learners if process.node not in lost]
     fewest = given.cluster.min_learners
-    if there == learners:
+    if available == learners:
         return None
     if fewest is None:
         return ""
-    if learners[0] not in there:
+    if learners[0] not in available:
         text = "learner-0 is needed, because its machine has the run's checkpoints"
         return f"--min_learners={fewest}: {text}"
-    if len(there) < fewest:
-        return f"--min_learners={fewest}: only {len(there)} can be reached"
+    if len(available) < fewest:
+        return f"--min_learners={fewest}: only {len(available)} can be reached"
     return None

@@ -43,12 +43,12 @@ class Checked(NamedTuple):
 
     workdir: str
     logdir: str
-    """Both absolute."""
+    """Absolute, as is workdir."""
     machine_id: str
     run: Mapping[str, Any]
-    """"flags" and "sources" of the run in the logdir; {}: there is none."""
+    """"flags" and "sources" of the run in the logdir; {} if there is none."""
     has_files: bool
-    """Whether the logdir has anything of a run."""
+    """Whether the logdir has any files of a run."""
 
 
 def plan_of(
@@ -60,9 +60,9 @@ def plan_of(
     """Returns the plan of a launch, and {name of the node: password}. Opens no connection.
 
     Args:
-      given: the flags of the launch; `workers_csv_path` and `logdir` are among them.
+      given: the flags of the launch, with `workers_csv_path` and `logdir`.
       python: the interpreter for rows of this machine that name none.
-      logdir_here: the logdir on this machine. Default: the flag's, from the current folder.
+      logdir_here: the logdir on this machine. Default: --logdir, relative to the current folder.
       known: machines of the run, which keep their names.
 
     Raises:
@@ -78,17 +78,17 @@ def plan_of(
 
 
 def claimed_launch(logdir: Path) -> contextlib.AbstractContextManager[bool]:
-    """Claims to launch into a folder; says whether no launch on this machine does."""
+    """Claims the launch into a folder; yields whether no other launch on this machine has it."""
     return claimed(f"launch into {name_of(logdir)}")
 
 
 def claimed_start(record: Record) -> contextlib.AbstractContextManager[bool]:
-    """Claims to start a run; says whether no launch on this machine is starting it."""
+    """Claims the start of a run; yields whether no launch on this machine is starting it."""
     return claimed(f"start of {record.run_id}")
 
 
 def new_record(plan: Plan, given: Given) -> Record:
-    """Returns the record of a launch that is about to happen."""
+    """Returns the record of a new launch."""
     cluster = given.cluster
     return Record(
         run_id=secrets.token_hex(8),
@@ -112,9 +112,9 @@ class Launcher:
         """Touches no machine yet.
 
         Args:
-          record: the run's.
+          record: the run's record.
           logdir: the folder on this machine for cluster.json.
-          code: of the run. Default: what was launched.
+          code: the run's code. Default: the code that was launched.
         """
         self.record = record
         self.credentials = Path(record.credentials or logdir / "credentials")
@@ -123,12 +123,12 @@ class Launcher:
         self._code = code or snapshot.load(logdir, record.level_name)
 
     def _of_session(self, run_ids: Collection[str]) -> str:
-        """Returns how to stop the run that has a session, if it was launched here."""
-        here = {run.run_id: path for path, run in launched_beside(self._logdir).items()}
+        """Returns how to stop the run that uses a tmux session, if it was launched from here."""
+        paths = {run.run_id: path for path, run in launched_beside(self._logdir).items()}
         for run_id in run_ids:
-            if run_id in here:
-                stop = user_commands.frontend("stop", f"--logdir={here[run_id]}")
-                return f"that is the run in {here[run_id]}: stop it with {stop}, or "
+            if run_id in paths:
+                stop = user_commands.frontend("stop", f"--logdir={paths[run_id]}")
+                return f"that is the run in {paths[run_id]}: stop it with {stop}, or "
         return ""
 
     def refuse_revoked(self, runner: CommandRunner) -> None:
@@ -157,7 +157,7 @@ class Launcher:
             "code": node.code,
             "addresses": [node.address] if learners and node.address else [],
             "ports": [*map(plan.address_of, learners), *rendezvous],
-            "names": sorted({plan.address_of(each)[0] for each in learners}),
+            "names": sorted({plan.address_of(learner)[0] for learner in learners}),
             "start_at_boot": self.record.start_at_boot,
         }
         try:
@@ -181,7 +181,7 @@ class Launcher:
                 f"stop it with {user_commands.frontend('stop', f'--logdir={self._logdir}')}, or"
                 " give another --logdir"
             )
-        # Those of a run in that session or folder are its learners' own.
+        # In that session or folder, ports are taken by that run's own learners.
         for host, port in [] if lines else answer["taken"]:
             other = "the learner another tf_port"
             if (host, port) in rendezvous:
@@ -207,7 +207,7 @@ class Launcher:
             raise ClusterError(lines)
         return Checked(
             answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"],
-            answer.get("has_files", True),  # An earlier version of the project does not say it.
+            answer.get("has_files", True),  # An earlier version of the project lacks it.
         )  # fmt: skip
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
@@ -227,11 +227,11 @@ class Launcher:
         ask_agent(runner, "launch", question, _LAUNCH_S)
 
     def cancel(self, runner: CommandRunner) -> None:
-        """Keeps a `start` that was interrupted from starting something later."""
+        """Keeps an interrupted `start` from starting something later."""
         question = {"run_id": self.record.run_id}
         try:
             ask_agent(runner, "cancel", question)
-        except ClusterError:  # The `start` shares its connection, and closes it if that is lost.
+        except ClusterError:  # `start` shares the connection, and closes it when it is lost
             ask_agent(runner, "cancel", question)
 
     def _secrets(self, node: NodeSpec) -> dict[str, str]:
@@ -242,7 +242,7 @@ class Launcher:
         return values
 
     def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
-        """Returns {file name: text}. A machine that only has actors gets its own certificate."""
+        """Returns {file name: text}. A machine with only actors gets a certificate of its own."""
         if self.record.plan.role(node) == "actor" and not node.is_local:
             return certificates.of_machine(self.credentials, node.name)
         names = {*ACTOR_FILES, *LEARNER_FILES, REVOKED}
@@ -253,8 +253,8 @@ class Launcher:
         """Checks a machine and starts its processes.
 
         Raises:
-          ClusterError: that fails.
-          ConfigError: the run would begin again at frame 0.
+          ClusterError: the check or the start fails.
+          ConfigError: the run would start again from frame 0.
         """
         checked = {runner.node.name: self.check(runner)}
         if lines := self.named_twice(checked):
@@ -266,10 +266,10 @@ class Launcher:
         self.start(runner)
 
     def named_twice(self, checked: Mapping[str, Checked]) -> list[str]:
-        """Returns one line for each two machines of the run that are one; see `plan.named_twice`.
+        """Returns one line for each two names of one machine; see `plan.named_twice`.
 
         Args:
-          checked: what `check` returned for machines that may not be in the record yet.
+          checked: the results of `check`, which the record may not have yet.
         """
         return named_twice(_with(self.record.plan.nodes, checked), self.record.workers_csv_path)
 
@@ -289,7 +289,7 @@ class Launcher:
                 self.record = written  # `frontend add` may have added actors meanwhile
 
     def note_start(self) -> None:
-        """Writes to cluster.json that the run has been started."""
+        """Notes in cluster.json that the run was started."""
         with self._writing:
             self._read_again()
             self.record = self.record._replace(has_started=True)
@@ -297,11 +297,11 @@ class Launcher:
 
 
 def refuse_to_begin_again(record: Record, found: Checked) -> None:
-    """Raises ConfigError if learner 0's machine has lost the run, which would begin at frame 0.
+    """Raises ConfigError if learner 0's machine has lost the run, which would start from frame 0.
 
     Args:
-      record: of the launch that has started the run there.
-      found: what is there now.
+      record: the record of the launch that started the run there.
+      found: the machine's state now.
     """
     if record.has_started and not found.has_files:
         name = record.first_learner().name
@@ -322,12 +322,12 @@ def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[No
 
 
 def secrets_here(record: Record) -> dict[str, str]:
-    """Returns {name: value} of a run's secrets that this shell has. They travel as input only."""
+    """Returns {name: value} of a run's secrets in this shell. They are only sent as input."""
     return {name: os.environ[name] for name in record.secrets if name in os.environ}
 
 
 def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
-    """Returns a node's orders, without what only that machine knows."""
+    """Returns a node's orders, without the fields that only that machine knows."""
     orders = Orders(
         run_id=record.run_id,
         node=node.id,
@@ -343,7 +343,7 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         code=node.code,
     )
     plain: dict[str, Any] = to_plain(orders)
-    # Only that machine knows them, and the code of a run of an earlier version has no such fields.
+    # The code of a run of an earlier version has no such fields.
     for name in ("start", "started_boot_id", "started_uptime_s"):
         del plain[name]
     return plain

@@ -1,4 +1,4 @@
-"""What goes on on a machine, in one command that starts no Python there."""
+"""Looks at a run on a machine, with one command that starts no Python there."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from impala_tf.logdir import Logdir
 
 Status = Mapping[str, Any]
 _TIMEOUT_S = 15.0
-# Prints files, '' for one that does not exist.
+# Prints files; '' for a file that does not exist.
 _CAT = r'for f; do cat -- "$f" 2>/dev/null; printf "\0"; done'
 
 
 class Look(NamedTuple):
-    """What a machine says about a run."""
+    """The state of a run on a machine."""
 
     state: NodeState | None
     """None if the run has not been started there."""
@@ -30,9 +30,9 @@ class Look(NamedTuple):
     has_rebooted: bool
     """Whether the machine has booted since the supervisor wrote its state."""
     now_unix_s: float
-    """By the machine's clock."""
+    """The time by the machine's clock."""
     statuses: Mapping[int, Status]
-    """{rank: what that learner says}, of the learners there that have said something."""
+    """{rank: status} of the machine's learners that have written one."""
 
 
 def look(runner: CommandRunner, record: Record) -> Look:
@@ -47,10 +47,10 @@ def look(runner: CommandRunner, record: Record) -> Look:
         *(str(Logdir(Path(node.logdir)).status(rank)) for rank in ranks),
     ]
     done = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S)
-    said = done.text
-    if "\0" not in said and done.status != NO_WORKDIR:
+    output = done.text
+    if "\0" not in output and done.status != NO_WORKDIR:
         raise ClusterError(f"{node.name}: {done.last_line}")
-    texts = said.split("\0")[:-1] if "\0" in said else [""] * len(paths)
+    texts = output.split("\0")[:-1] if "\0" in output else [""] * len(paths)
     state_text, boot_id, uptime, *statuses = texts
     state = files.parse_state(state_text) if state_text else None
     if state is None or state.run_id != record.run_id:
@@ -77,9 +77,9 @@ def _current(state: NodeState, name: str, text: str) -> Status | None:
     try:
         status: Status = json.loads(text)
     except ValueError:
-        return None  # It is being written over: the disk is full.
+        return None  # half written: the disk is full
     if process.pid is not None and status.get("pid") == process.pid:
         return status  # whatever its clock says
-    # A restarted learner says nothing until it trains again; what it said before is still true.
+    # A restarted learner writes no status until it trains again; its last one is still true.
     first_s = process.started_unix_s if process.restarts == 0 else 0.0
     return status if status["updated_unix_s"] >= first_s else None

@@ -32,8 +32,8 @@ def write_workers(
       actors: machines, each of which runs `actors_per_host` actors, without a GPU.
       actors_per_host: 1 or more.
       first_port: port of the first learner on each machine.
-      ssh_port: every machine's; None: what ~/.ssh/config says.
-      ssh_username: every machine's; '' stands for the user who launches the run.
+      ssh_port: the SSH port of every machine; None: the one in ~/.ssh/config.
+      ssh_username: the user on every machine; '' for the user who launches the run.
     """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_HEADER)
@@ -41,7 +41,7 @@ def write_workers(
         port = first_port + learners[:index].count(host)
         device = learners[:index].count(host)
         writer.writerow(("learner", host, port, device, ssh_port, ssh_username, ""))
-    # Alternate between the machines, so that each learner's actors are spread over all of them.
+    # The machines take turns, so that each learner's actors are spread over all of them.
     rows = [host for _ in range(actors_per_host) for host in actors]
     for host in rows:
         writer.writerow(("actor", host, "", -1, ssh_port, ssh_username, ""))
@@ -52,7 +52,7 @@ def read_hosts(path: Path) -> list[str]:
     """Returns the first word of each line of a file. Lines that start with '#' are comments.
 
     Raises:
-      ConfigError: with every line that does not start with a host.
+      ConfigError: a line does not start with a host; one line for each.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -60,8 +60,8 @@ def read_hosts(path: Path) -> list[str]:
         raise ConfigError(f"--actors={path}: {getattr(error, 'strerror', error)}") from error
     words = [(n, re.split(r"[\s,;]", line.strip())[0]) for n, line in enumerate(lines, 1)]
     named = [(number, word) for number, word in words if word and not word.startswith("#")]
-    wrong = [f"{path}:{n}: {w!r}: must be an address or a host name" for n, w in named
+    problems = [f"{path}:{n}: {w!r}: must be an address or a host name" for n, w in named
              if not re.fullmatch(HOST, w)]  # fmt: skip
-    if wrong or not named:
-        raise ConfigError(wrong or f"--actors={path}: lists no machine; name one per line")
+    if problems or not named:
+        raise ConfigError(problems or f"--actors={path}: lists no machine; name one per line")
     return [word for _, word in named]

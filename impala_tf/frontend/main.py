@@ -45,15 +45,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Command(_Parser):
-    """The parser of one command; flags may stand before, between and after its other words."""
+    """The parser of one command; flags may come before, between and after its other words."""
 
     _between = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        rest = any(each.nargs == argparse.REMAINDER for each in self._get_positional_actions())
-        if self._between or rest:
+        takes_rest = any(
+            action.nargs == argparse.REMAINDER for action in self._get_positional_actions()
+        )
+        if self._between or takes_rest:
             return super().parse_known_args(args, namespace)
-        self._between = True  # what it calls next calls this method
+        self._between = True  # parse_known_intermixed_args calls this method again
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
@@ -61,15 +63,15 @@ class _Command(_Parser):
 
 
 Predict = Callable[[Plan, str, Mapping[str, int]], list[str]]
-"""Takes the plan, --speed_json and the machines' cores; returns a prediction, in lines."""
+"""Takes the plan, --speed_json and the machines' cores; returns the lines of a prediction."""
 
 
 def main(arguments: Sequence[str], prog: str = "", predict: Predict | None = None) -> int:
     """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files.
 
     Args:
-      arguments: its words.
-      prog: what stands before them in messages; default: the command that a user types.
+      arguments: the subcommand and its words.
+      prog: the program's name in messages; default: the command that a user types.
       predict: predicts how fast a run would be, for `doctor --speed_json`.
     """
     try:
@@ -81,7 +83,7 @@ def main(arguments: Sequence[str], prog: str = "", predict: Predict | None = Non
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # as in `logs actor-0 -f | head`: the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe, as in `logs actor-0 -f | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed at the end
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -116,7 +118,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         command.add_argument(
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
         )
-        if name != "attach":  # ssh asks
+        if name != "attach":  # there, ssh itself asks
             _add_new_host_keys(command)
 
     def option(name: str, *words: str, **settings: Any) -> None:
@@ -163,13 +165,15 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
         "--level_name", default="", help="MODULE:LEVEL of the launch, to include its module"
     )
     command.add_argument(
-        "--level_wrappers", default="", help="those of the launch, to copy their modules, too"
+        "--level_wrappers",
+        default="",
+        help="--level_wrappers of the launch, to copy their modules, too",
     )
 
 
 def _add_doctor(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--logdir", default="runs", help="--logdir of the launch, to check the disk that it is on"
+        "--logdir", default="runs", help="--logdir of the launch, to check its disk"
     )
     command.add_argument(
         "--rendezvous_port",
@@ -179,7 +183,7 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--speed_json",
         metavar="FILE",
-        help="what --mode=benchmark --json printed, for a prediction",
+        help="output of --mode=benchmark --json, for a prediction",
     )
 
 
@@ -195,7 +199,7 @@ def _add_setup(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "--install_python", metavar="VERSION",
-        help="let uv download this Python, such as 3.12, where the machine's does not fit",
+        help="let uv download this Python version, such as 3.12, where the machine's does not fit",
     )  # fmt: skip
 
 
@@ -267,7 +271,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _run_of(options: argparse.Namespace) -> Path:
-    """Returns the logdir of a run over SSH, for commands that no other engine has."""
+    """Returns the logdir of a run over SSH, for commands that other engines lack."""
     run = registry.found(options.logdir, options.tmux_sess)
     if run.name != registry.SSH:
         raise _only_over_ssh(options.word, run)
@@ -286,10 +290,10 @@ def _by_engine(
     """Lets the engine that has the run do something.
 
     Args:
-      options: they name the run.
-      verb: which function of `engine.Engine`.
-      words: what it gets after the job.
-      own: {argument: (option, value)}, for options that not every engine has.
+      options: the options, which name the run.
+      verb: a function of `engine.Engine`.
+      words: its arguments after the job.
+      own: {argument: (option, value)}, for options that some engines lack.
     """
     run = registry.found(options.logdir, options.tmux_sess)
     function = getattr(run.engine, verb)
@@ -312,7 +316,6 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    # Imported here: no other command needs it.
     from impala_tf.monitoring.live_display import Display
 
     logdir = _run_of(options)
@@ -391,4 +394,4 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("stacks", lambda o: operate.stacks(_run_of(o), o.names, o.accept_new_host_keys),
      "print the Python stacks of the processes: where do they hang?"),
 )  # fmt: skip
-"""The commands that look after a run: name, what does it, and what it is for."""
+"""The commands that look after a run: (name, function, help)."""

@@ -1,4 +1,4 @@
-"""The launcher's terminal while it is attached to a run: shows it, and takes in late machines."""
+"""The launcher's terminal while it is attached to a run: shows the run, and adds late machines."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from impala_tf.monitoring.live_display import Display
 
 FIRST_LEARNER_S, LOOK_S, RETRY_S = 1.0, 5.0, 30.0
-"""How often a launcher looks at the machine of learner 0, at others, and at those that are lost."""
+"""How often a launcher looks at learner 0's machine, at the others, and at lost ones."""
 GONE_S = 60.0
-"""How long a machine may have no state: a launch or `restart` may be starting its supervisor."""
+"""How long a machine may lack a state: a launch or `restart` may be starting its supervisor."""
 _UPDATE_S = 0.25
 _REVIVE_S = 60.0
-"""How often a launcher tries to start a supervisor that is silent."""
+"""How often a launcher tries to restart a silent supervisor."""
 _ACTORS_END_S = 30.0
-"""When a run ends, the learners tell their actors, which then have this long to exit."""
+"""How long actors have to exit after their learners have told them that the run ends."""
 
 
 _LEADER = "learner-0"
 _FAILED = ("failed", "refused")
-# What makes all actors fail may make the learner fail a moment later: that says more.
+# When all actors fail, wait for the learner: it may fail for the same reason, and says more.
 _LEARNER_FAILS_S = 2.0
 
 MakeDisplay = Callable[[Callable[[], Any]], "Display"]
 
 
 def where_it_runs(record: Record, machines: Machines, logdir: Path) -> str:
-    """Says how many processes run on machines that were reached, and how to look after them."""
+    """Says how many processes run on reached machines, and how to look after them."""
     nodes = {runner.node.name for runner in machines.reached()}
     processes = [process for process in record.plan.processes if process.node in nodes]
     status = user_commands.frontend("status", f"--logdir={logdir}")
@@ -69,9 +69,10 @@ class Monitor:
         """Shows nothing yet.
 
         Args:
-          launcher: of the run.
-          machines: a machine that is not connected is tried again, and taken in when it answers.
-          logdir: with cluster.json, on this machine.
+          launcher: the run's launcher.
+          machines: the run's machines. Those that are not connected are tried again, and join the
+            run when they answer.
+          logdir: the folder with cluster.json, on this machine.
           make_display: makes a display. Its argument returns the newest status, or None if there is
             none yet.
         """
@@ -80,9 +81,9 @@ class Monitor:
         self._logdir = logdir
         self._status: Status | None = None
         self._states: dict[str, ProcessState] = {}
-        # Those that have no part in the run yet, or not any more.
+        # Machines that have not joined the run yet, or have lost it.
         self._absent = {
-            name for name, each in machines.found.items() if isinstance(each, ClusterError)
+            name for name, machine in machines.found.items() if isinstance(machine, ClusterError)
         }
         self._gone_since_s: dict[str, float] = {}
         self._joining: dict[str, CommandRunner] = {}
@@ -110,7 +111,7 @@ class Monitor:
             pass  # The run itself continues.
         finally:
             self._closing.set()
-            give_up_asking()  # of late machines: the process waits for its threads
+            give_up_asking()  # the process waits for threads that ask about late machines
             where = where_it_runs(self._launcher.record, self._machines, self._logdir)
             self._display.stop(final or f"left running: {where}")
         return status
@@ -131,7 +132,7 @@ class Monitor:
             self._display.update()
             states = dict(self._states)
             over = {name for name, state in states.items() if state.state in OVER}
-            # Without learner 0, the run is over; learners whose machines are away may never say so.
+            # When learner 0 is over, the run is; learners on lost machines may never say so.
             if learners <= over or _LEADER in over:
                 over_since_s = over_since_s or time.monotonic()
                 ended = {name: states[name] for name in sorted(learners & over)}
@@ -149,10 +150,10 @@ class Monitor:
         record = self._launcher.record
         self._is_over.set()
         on_all(dict(self._joining).values(), self._launcher.cancel)
-        found = end_processes(record, self._machines.reached(), None, STOP_S, close=False)
-        for line in problems(found) + lost_work(found, self._logdir):
+        answers = end_processes(record, self._machines.reached(), None, STOP_S, close=False)
+        for line in problems(answers) + lost_work(answers, self._logdir):
             self._display.note(line)
-        for name, answer in good(found).items():
+        for name, answer in good(answers).items():
             if answer["left"]:
                 self._display.note(f"{name}: still running: {', '.join(answer['left'])}")
         node = record.first_learner()
@@ -161,19 +162,20 @@ class Monitor:
             is_done = all(state.state == "finished" for state in learners.values())
             end, why = "done", (self._status or {}).get("end_reason")
             if not is_done:
-                said = next(each.detail for each in learners.values() if each.state != "finished")
-                end, why = "stopped", "" if said in (TOLD_TO_STOP, "done") else said
+                detail = next(s.detail for s in learners.values() if s.state != "finished")
+                end, why = "stopped", "" if detail in (TOLD_TO_STOP, "done") else detail
             end = f"{end}: {why}" if why else end
             return 0, f"{end}; logdir {node.logdir} on {node.name}"
         failed = {n: s for n, s in learners.items() if s.state not in ENDED_WELL} or lost
-        why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())
+        why = "; ".join(f"{n} {s.state}: {s.detail}" for n, s in failed.items())
         why = f"{why}; {MAY_BE_LOST}" if ended_well else why
         first = next(iter(failed), "NAME")
         logs = user_commands.frontend("logs", f"--logdir={self._logdir}", first)
         return 1, f"failed: {why}; see {logs}"
 
     def _was_taken_over(self) -> bool:
-        # A launch into a logdir in use is refused. So if there was a later one, this run is over.
+        # A launch into a logdir in use is refused, so if there was a later launch, this run is
+        # over.
         try:
             changed_ns = (self._logdir / NAME).stat().st_mtime_ns
             if changed_ns == self._record_changed_ns:
@@ -184,10 +186,10 @@ class Monitor:
             return False
 
     def _watch(self, name: str) -> None:
-        """Looks at a machine again and again; each machine has a thread of its own."""
+        """Looks at a machine repeatedly; each machine has a thread of its own."""
         first = self._launcher.record.first_learner().name
-        # The launch has named those that are not connected.
-        said = {str(each) for each in [self._machines.found[name]] if name in self._absent}
+        # The launch has already reported these errors.
+        reported = {str(self._machines.found[name])} if name in self._absent else set()
         is_lost = False
         while not self._closing.is_set():
             pause_s = FIRST_LEARNER_S if name == first else LOOK_S
@@ -199,8 +201,8 @@ class Monitor:
             except ClusterError as error:
                 if name not in self._absent and not is_lost:
                     self._notes.append(f"{error}; its processes may still run, but are not shown")
-                if name in self._absent and str(error) not in said:
-                    said.add(str(error))
+                if name in self._absent and str(error) not in reported:
+                    reported.add(str(error))
                     again = f"it is tried again every {RETRY_S:g} s"
                     self._notes.append(f"{'; '.join(error.problems)}; {again}")
                 is_lost, pause_s = True, LOOK_S
@@ -217,31 +219,31 @@ class Monitor:
             runner = self._machines.connect([node])[name]
             if isinstance(runner, ClusterError):
                 raise runner
-        seen = look(runner, self._launcher.record)
-        if seen.state is None:
+        view = look(runner, self._launcher.record)
+        if view.state is None:
             since_s = self._gone_since_s.setdefault(name, time.monotonic())
             if name not in self._absent and time.monotonic() - since_s < GONE_S:
                 return False
             return self._take_in(name, runner)
         self._gone_since_s.pop(name, None)
         self._absent.discard(name)
-        self._take_note(name, runner, seen, seen.state)
+        self._take_note(name, runner, view, view.state)
         return False
 
     def _take_in(self, name: str, runner: CommandRunner) -> bool:
-        """Starts the processes of a machine that has no part in the run, or not any more."""
+        """Starts the processes of a machine that has not joined the run, or has lost it."""
         record = self._launcher.record
         if name == record.first_learner().name:
             self._miss_run(runner)
             return False
         leader = self._states.get(_LEADER)
         if leader is None or leader.state in OVER:
-            return False  # Nobody knows yet whether there is a run to join, or there is none.
-        lost = {each.name for each in record.plan.on(runner.node)} & self._states.keys()
-        if lost:
+            return False  # no run to join, or it is not known yet whether there is one
+        forgotten = {process.name for process in record.plan.on(runner.node)} & self._states.keys()
+        if forgotten:
             self._notes.append(f"{name}: has nothing of the run any more; starting it there again")
-        for each in lost:
-            del self._states[each]
+        for process in forgotten:
+            del self._states[process]
         self._absent.add(name)
         self._joining[name] = runner
         try:
@@ -258,7 +260,7 @@ class Monitor:
         return True
 
     def _miss_run(self, runner: CommandRunner) -> None:
-        """Raises ClusterError if learner 0's machine has lost the run; it must not begin again."""
+        """Raises ClusterError: learner 0's machine has lost the run, which must not start again."""
         if not self._launcher.record.has_started:  # another launcher is about to start it
             return
         self._absent.add(runner.node.name)
@@ -270,18 +272,18 @@ class Monitor:
         )
 
     def _revive(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
-        """Starts a supervisor again that is silent, unless the machine itself does."""
-        known = self._silent.get(name)
-        if not seen.is_silent or all(each.state in OVER for each in state.processes.values()):
+        """Restarts a silent supervisor, unless the machine itself does."""
+        attempt = self._silent.get(name)
+        if not seen.is_silent or all(process.state in OVER for process in state.processes.values()):
             if self._silent.pop(name, None) is not None:
-                again = known is not None and known[0] != state.pid
-                what = "was started again" if again else "is there again"
-                self._notes.append(f"{name}: its supervisor {what}")
+                again = attempt is not None and attempt[0] != state.pid
+                how = "was started again" if again else "is there again"
+                self._notes.append(f"{name}: its supervisor {how}")
             return
-        if known is None:
+        if attempt is None:
             text = "its supervisor is silent, so its processes may have ended; starting it again"
             self._notes.append(f"{name}: {text}")
-        if known is None or time.monotonic() - known[1] > _REVIVE_S:
+        if attempt is None or time.monotonic() - attempt[1] > _REVIVE_S:
             self._silent[name] = state.pid, time.monotonic()
             ask_agent(runner, "rejoin", {}, STOP_S)
 
@@ -291,7 +293,9 @@ class Monitor:
             self._notes.append(f"{name}: has rebooted; its processes were started again")
             return
         self._revive(name, runner, seen, state)
-        if 0 in seen.statuses:  # before its states: `_result` says what a run that is over has said
+        if (
+            0 in seen.statuses
+        ):  # before the states: once they say that the run is over, `_result` reads this
             self._status = seen.statuses[0]
         for process in state.processes.values():
             before = self._states.get(process.name)

@@ -37,7 +37,7 @@ from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine import certificates
 
 REVOKED_AFTER_S = 5
-"""More than `impala_tf.transport.credentials.READ_AGAIN_S`, after which learners know."""
+"""Longer than `impala_tf.transport.credentials.READ_AGAIN_S`, after which learners know."""
 
 
 def stop(
@@ -48,18 +48,18 @@ def stop(
 ) -> int:
     """Stops the processes of a run, and nothing else.
 
-    Learners of a group stop together. A launch that is starting the run starts no more of it; one
-    that is not that far goes on.
+    Learners of a group stop together. A launch that is starting the run's processes starts no more
+    of them; a launch that is still checking machines continues.
 
     Args:
-      logdir: the run's, on this machine.
-      target: a process, or a machine whose processes are meant. Default: all.
-      timeout_s: how long to wait for the learners, and then for all.
+      logdir: the run's logdir, on this machine.
+      target: a process, or a machine, which means all of its processes. Default: all processes.
+      timeout_s: how long to wait for the learners, and then for all processes.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
       1 if a process still runs or had to be killed, a learner may not have saved what it has
-      learned, a machine is unreachable, or a launch goes on, else 0.
+      learned, a machine is unreachable, or a launch continues, else 0.
     """
     try:
         record = load(logdir)
@@ -80,17 +80,17 @@ def stop(
     if not cancelled and (early := _early_launch(logdir)):
         lines.append(early)
     was_there = cancelled or ended.was_running
-    what = "stopped: no process of the run is left" if was_there else "nothing was running"
-    return report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
+    summary = "stopped: no process of the run is left" if was_there else "nothing was running"
+    return report(lines, f"{summary} on {len(record.plan.nodes)} machine(s)")
 
 
 def _cancel_launch(
     record: Record, machines: Machines, logdir: Path
 ) -> dict[str, None | ClusterError]:
-    """Keeps a launch that is starting the run's processes now from starting more.
+    """Stops a launch that is starting the run's processes from starting more.
 
     Returns:
-      {name of the node: None or an error}; {}: there is no such launch.
+      {name of the node: None or an error}; {} if there is no such launch.
     """
     with claimed_start(record) as is_over:
         if is_over:
@@ -99,7 +99,7 @@ def _cancel_launch(
 
 
 def _early_launch(logdir: Path) -> str:
-    """Returns a line if a launch into the folder has not come to starting processes, else ''."""
+    """Returns a line if a launch into the folder is still checking its machines, else ''."""
     with claimed_launch(logdir) as is_over:
         if is_over:
             return ""
@@ -117,19 +117,19 @@ def _stop_some(
     names: set[str],
     hint: str,
 ) -> int:
-    found = end_processes(record, machines.reached(), sorted(names), timeout_s, close=True)
-    lines = problems(machines.found) + left_running(found) + lost_work(found, logdir)
+    answers = end_processes(record, machines.reached(), sorted(names), timeout_s, close=True)
+    lines = problems(machines.found) + left_running(answers) + lost_work(answers, logdir)
     return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
 def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> int:
-    """Restarts a process, or all processes of a machine, which need not have been reached before.
+    """Restarts a process, or all processes of a machine, even one that joins the run late.
 
     Learners of a group restart together.
 
     Args:
-      logdir: the run's, on this machine.
-      target: a process, or a machine whose processes are meant.
+      logdir: the run's logdir, on this machine.
+      target: a process, or a machine, which means all of its processes.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
@@ -144,38 +144,37 @@ def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> in
                 launcher.bring_in(runner)
                 return
             launcher.refuse_revoked(runner)
-            mine = {p.name for p in record.plan.on(runner.node) if p.name in names}
-            if new := mine - state.processes.keys():  # `add` was interrupted, or did not reach it
+            chosen = {p.name for p in record.plan.on(runner.node) if p.name in names}
+            if new := chosen - state.processes.keys():  # `add` was interrupted, or did not reach it
                 orders = orders_for(record, runner.node)
                 question = {"orders": orders, "names": sorted(new), "secrets": secrets_here(record)}
                 ask_agent(runner, "add", question, 120.0)
-            if known := sorted(mine - new):
-                question = {"names": known, "secrets": secrets_here(record)}
+            if present := sorted(chosen - new):
+                question = {"names": present, "secrets": secrets_here(record)}
                 ask_agent(runner, "restart", question, 120.0)
 
-        found = on_all(machines.reached(), restart_on)
-        lines = problems(machines.found) + problems(found)
+        results = on_all(machines.reached(), restart_on)
+        lines = problems(machines.found) + problems(results)
     return report(lines, f"restarted {', '.join(sorted(names))}")
 
 
 def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
-    Rows of new machines that are not reached do not become a part of the run: their address may be
-    wrong.
+    A new machine that is unreachable is not added to the run: its address may be wrong.
 
     Args:
-      logdir: the run's, on this machine.
+      logdir: the run's logdir, on this machine.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
-    # The flags may name both relative to another folder.
+    # In the flags, the CSV and the logdir may be relative to another folder.
     given = command_line.parse(record.flags).replace(workers_csv_path=record.workers_csv_path)
     plan, passwords = plan_of(given, sys.executable, logdir.resolve(), record.plan.nodes)
     new = _new_actors(record, plan)
     nodes = {node.name: node for node in record.plan.nodes}
     plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
-    # A machine that the run has already keeps its files' names and absolute folders.
+    # Machines of the run keep their ids, which are in the names of their files, and their folders.
     ids = {node.id for node in nodes.values()}
     unused = (f"node-{k}" for k in itertools.count(len(nodes)) if f"node-{k}" not in ids)
     plan = plan._replace(nodes=tuple(
@@ -190,19 +189,19 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     nodes_of_new = plan.nodes_of([process.name for process in new])
     again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
     names = ", ".join(process.name for process in new)
-    left = f"in the run now: {names}; {again} starts those of a machine"
-    with _saying(left), connected(nodes_of_new, passwords, accept_new_host_keys) as machines:
-        found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
-        lines = problems(machines.found) + problems(found)
+    note = f"in the run now: {names}; {again} starts those of a machine"
+    with _saying(note), connected(nodes_of_new, passwords, accept_new_host_keys) as machines:
+        results = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
+        lines = problems(machines.found) + problems(results)
         unreached = set(machines.found) - set(good(machines.found))
-    lost = unreached - set(nodes)
-    if lost:
-        save(record._replace(plan=_without(plan, lost)), logdir)
+    dropped = unreached - set(nodes)
+    if dropped:
+        save(record._replace(plan=_without(plan, dropped)), logdir)
         lines.append(
-            f"the rows of {', '.join(sorted(lost))} were not added; when they are right,"
+            f"the rows of {', '.join(sorted(dropped))} were not added; when they are right,"
             f" {user_commands.frontend('add', f'--logdir={logdir}')} tries again"
         )
-    if problems(found) or unreached - lost:
+    if problems(results) or unreached - dropped:
         lines.append(f"{again} tries a machine again")
     return report(lines, f"added {names}")
 
@@ -220,20 +219,20 @@ def _saying(line: str) -> Iterator[None]:
 def _without(plan: Plan, machines: Collection[str]) -> Plan:
     return plan._replace(
         nodes=tuple(node for node in plan.nodes if node.name not in machines),
-        processes=tuple(each for each in plan.processes if each.node not in machines),
+        processes=tuple(process for process in plan.processes if process.node not in machines),
     )
 
 
 def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
-    seen = look(runner, launcher.record)
-    if seen.state is None:
+    view = look(runner, launcher.record)
+    if view.state is None:
         launcher.bring_in(runner)
     else:
         ask_agent(runner, "add", {"orders": orders_for(launcher.record, runner.node)}, 120.0)
 
 
 def _new_actors(record: Record, plan: Plan) -> list[Any]:
-    """Returns the processes that only the new plan has. Raises ConfigError for other changes."""
+    """Returns the processes that only the new plan has. Raises ConfigError for any other change."""
     csv = f"--workers_csv_path={record.workers_csv_path}"
     before = {process.name: process.node for process in record.plan.processes}
     after = {process.name: process.node for process in plan.processes}
@@ -252,12 +251,12 @@ def _new_actors(record: Record, plan: Plan) -> list[Any]:
 
 
 def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
-    """Ends a machine's part in a run for good, whoever holds a copy of its certificate.
+    """Shuts a machine out of a run for good, and whoever has a copy of its certificate.
 
-    Learners refuse the machine's certificate from then on; the run continues without its actors.
+    From then on, learners refuse the certificate; the run continues without the machine's actors.
 
     Args:
-      logdir: the run's, on this machine.
+      logdir: the run's logdir, on this machine.
       host: the machine.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
@@ -266,10 +265,12 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
     if node.is_local or record.plan.role(node) == "learner":
         raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
     names = certificates.revoke(Path(record.credentials or logdir / "credentials"), node.name)
-    with_learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
+    with_learners = [
+        machine for machine in record.plan.nodes if record.plan.role(machine) == "learner"
+    ]
     nodes = [*with_learners, node]
     with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
-        found = on_all(
+        results = on_all(
             [runner for runner in machines.reached() if runner.node != node],
             lambda runner: ask_agent(
                 runner, "revoke", {"credentials": {certificates.REVOKED: names}}
@@ -277,23 +278,23 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
         )
         reached = [runner for runner in machines.reached() if runner.node == node]
         ended = end_processes(record, reached, None, STOP_S, close=True, is_final=False)
-        lines = problems(machines.found) + problems(found) + problems(ended)
+        lines = problems(machines.found) + problems(results) + problems(ended)
     if lines:
         lines.append("the same command tries again")
-    said = f"revoked {node.name}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
-    return report(lines, said)
+    summary = f"revoked {node.name}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
+    return report(lines, summary)
 
 
 def execute(
     machines_of: AbstractContextManager[Machines], command: Sequence[str], in_workdir: bool
 ) -> int:
-    """Runs a command on every machine; prints what it prints, by machine.
+    """Runs a command on every machine; prints its output with the machine's name.
 
     Args:
-      machines_of: connects to them, see `connected`.
-      command: its words.
-      in_workdir: whether to run it in the project's folder, which is there after `setup`, else in
-        the home folder.
+      machines_of: connects to the machines, see `connected`.
+      command: the command's words.
+      in_workdir: whether to run it in the project's folder, which exists after `setup`, or in the
+        home folder.
 
     Returns:
       1 if it fails anywhere, else 0. Ctrl-C ends it everywhere.
@@ -302,13 +303,13 @@ def execute(
     streams: list[Stream] = []
     interrupted = threading.Event()
     with machines_of as machines:
-        # On this machine, a command runs in the current folder where no other is named.
+        # A LocalRunner without a workdir would use the current folder.
         words = list(command) if in_workdir else ["sh", "-c", 'cd && exec "$@"', "sh", *command]
 
         def run_on(runner: CommandRunner) -> int:
             stream = runner.stream(until_input_ends(words), in_workdir)
             streams.append(stream)
-            if interrupted.is_set():  # before the stream was in the list
+            if interrupted.is_set():  # the interruption may have missed this stream
                 stream.cancel()
             for line in lines_of(stream.chunks()):
                 with printing:
@@ -316,41 +317,41 @@ def execute(
             return stream.finish()
 
         try:
-            found = on_all(machines.reached(), run_on)
+            results = on_all(machines.reached(), run_on)
         except BaseException:
             interrupted.set()
             for stream in list(streams):
                 stream.cancel()
             raise
-        lines = problems(machines.found) + problems(found)
-    lines += [f"{name}: exit status {code}" for name, code in good(found).items() if code]
+        lines = problems(machines.found) + problems(results)
+    lines += [f"{name}: exit status {code}" for name, code in good(results).items() if code]
     return report(lines)
 
 
 def stacks(logdir: Path, names: Sequence[str], accept_new_host_keys: bool = False) -> int:
-    """Prints the Python stacks of all threads of a run's processes: where does it hang?
+    """Prints the Python stacks of all threads of a run's processes, to see where it hangs.
 
     Args:
-      logdir: the run's, on this machine.
-      names: the processes; none: all.
+      logdir: the run's logdir, on this machine.
+      names: the processes; empty for all.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     for name in names:
         record.plan.process(name)
     with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
-        found = on_all(
+        answers = on_all(
             machines.reached(), lambda runner: ask_agent(runner, "stacks", {"names": list(names)})
         )
-        lines = problems(machines.found) + problems(found)
-    for node, processes in good(found).items():
+        lines = problems(machines.found) + problems(answers)
+    for node, processes in good(answers).items():
         for name, text in processes.items():
             print(f"--- {name} on {node}\n{text.strip()}\n")
     return report(lines)
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
-    """Returns the names of the processes that are to stop or restart: of learners, all."""
+    """Returns the names of the processes to stop or restart; learners of a group come together."""
     names = overview.processes_called(plan, target)
     grouped = {p.name for p in plan.processes if p.group is not None}
     return names | grouped if names & grouped else names

@@ -1,4 +1,4 @@
-"""What a launch would start: which machine runs what, listens where, and needs how much."""
+"""What a launch would start: which machine runs what, where it listens, what it needs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TABLE_WIDTH = 140
 
 
 def wide_console() -> Console:
-    """For tables. A terminal that is too narrow wraps their lines instead of cutting them."""
+    """Returns a console for tables. A narrow terminal wraps lines instead of cutting them."""
     return Console(width=max(Console().width, _TABLE_WIDTH))
 
 
 def text(plan: Plan) -> str:
-    """Returns a row per machine, and the sums, as wide on every terminal. Opens no connection."""
+    """Returns a row per machine, and the sums, in a fixed width. Opens no connection."""
     table = Table("machine", "login", box=None, pad_edge=False)
     table.add_column("runs", overflow="fold")
     table.add_column("environments", justify="right")
@@ -57,13 +57,13 @@ def warnings(plan: Plan, waits: bool = False) -> list[str]:
     """Returns one line for each learner that other machines of the plan probably cannot reach.
 
     A machine behind a forwarded port has a loopback address here, so the CSV itself looks right.
-    Another line says if learners get more than they can learn from.
+    Another line warns if some environments play for nothing.
 
     Args:
-      plan: of the launch.
+      plan: the plan of the launch.
       waits: whether actors wait for the update that uses their last unroll.
     """
-    found = _unequal_learners(plan) if waits else []
+    lines = _unequal_learners(plan) if waits else []
     learners = [process for process in plan.processes if process.is_learner]
     for number, learner in enumerate(learners):
         host, _ = plan.address_of(learner)
@@ -75,32 +75,32 @@ def warnings(plan: Plan, waits: bool = False) -> list[str]:
             if each.is_learner or int(each.name.removeprefix("actor-")) % len(learners) == number
         } - {learner.node}
         if others:
-            found.append(
+            lines.append(
                 f"warning: {learner.name} is at {host}, which is another machine on "
                 f"{', '.join(sorted(others))}: give as ip the address at which they reach it "
                 "(unless a tunnel of your own carries that port there)"
             )
-    return found
+    return lines
 
 
 def _unequal_learners(plan: Plan) -> list[str]:
-    """Returns a line if some learners have more environments: all batches are the smallest one."""
+    """Returns a line if learners have unequal numbers of environments: some are then wasted."""
     actors = [process for process in plan.processes if not process.is_learner]
     learners = len(plan.learner_hosts)
     envs = [_count_environments(actors[rank::learners]) for rank in range(learners)]
-    known = [each for each in envs if each is not None]
-    unused = sum(known) - learners * min(known, default=0)
-    if len(known) < learners or not unused:
+    counts = [count for count in envs if count is not None]
+    unused = sum(counts) - learners * min(counts, default=0)
+    if len(counts) < learners or not unused:
         return []
     fewer = len(actors) // learners * learners
-    right = "give all actors the same number of environments"
+    advice = "give all actors the same number of environments"
     if len(actors) > fewer:
-        fitting = " or ".join(str(each) for each in (fewer, fewer + learners) if each)
-        right = f"{fitting} actors fit"
+        fitting = " or ".join(str(count) for count in (fewer, fewer + learners) if count)
+        advice = f"{fitting} actors fit"
     return [
         f"warning: what {unused} of the environments play is dropped: actors wait for updates"
-        f" (--algorithm=ppo, --synchronization), so all learners have batches of {min(known)}"
-        f" unrolls; {right}"
+        f" (--algorithm=ppo, --synchronization), so all learners have batches of {min(counts)}"
+        f" unrolls; {advice}"
     ]
 
 
@@ -124,7 +124,7 @@ def spans(names: Iterable[str]) -> list[str]:
 
 
 def processes_called(plan: Plan, target: str) -> set[str]:
-    """Returns the names of the processes that `target` means: itself, or all of a machine.
+    """Returns the names of the processes that `target` means: one process, or all of a machine.
 
     Raises:
       ConfigError: there is no such process or machine.
@@ -141,19 +141,19 @@ def processes_called(plan: Plan, target: str) -> set[str]:
 
 
 def machine_called(plan: Plan, host: str) -> NodeSpec:
-    """Returns a machine. Raises ConfigError if there is none of that name, or several."""
-    found = [node for node in plan.nodes if node.name == host]
-    found = found or [node for node in plan.nodes if node.ssh_host == host]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(f"{host}: name one of {', '.join(node.name for node in found)}")
+    """Returns the machine called `host`. Raises ConfigError if there is none, or several."""
+    nodes = [node for node in plan.nodes if node.name == host]
+    nodes = nodes or [node for node in plan.nodes if node.ssh_host == host]
+    if len(nodes) == 1:
+        return nodes[0]
+    if nodes:
+        raise ConfigError(f"{host}: name one of {', '.join(node.name for node in nodes)}")
     names = ", ".join(node.name for node in plan.nodes)
     raise ConfigError(f"{host}: no such machine; this run has {names}")
 
 
 def _environments(processes: Iterable[ProcessSpec]) -> str:
-    """Returns how many environments actors have, or '?' if a default decides that."""
+    """Returns the number of environments, or '?' if an actor uses the default."""
     total = _count_environments(processes)
     return "?" if total is None else f"{total:,}"
 
@@ -170,14 +170,14 @@ def _count_environments(processes: Iterable[ProcessSpec]) -> int | None:
 
 
 def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
-    found = []
+    addresses = []
     for process in processes:
         if not process.is_learner:
             continue
         group = process.group
-        found.append(plan.learner_hosts[int(process.name.removeprefix("learner-"))])
+        addresses.append(plan.learner_hosts[int(process.name.removeprefix("learner-"))])
         if group is not None and group.number == 0:
-            found.append(f"{group.rendezvous_port} (rendezvous)")
+            addresses.append(f"{group.rendezvous_port} (rendezvous)")
         if group is not None and group.is_spread:
-            found.append("any port (Gloo, from the other learners)")
-    return list(dict.fromkeys(found))
+            addresses.append("any port (Gloo, from the other learners)")
+    return list(dict.fromkeys(addresses))

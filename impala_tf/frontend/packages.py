@@ -1,4 +1,4 @@
-"""The packages of a machine: where they come from, and which are missing."""
+"""A machine's packages: where they come from, and which are missing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from impala_tf.frontend.connection import PYTHONS_OWN_FIRST, CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.preflight import run_probe
 
-# The later ones win.
+# Later files win.
 _FILES = '/etc/xdg/pip/pip.conf /etc/pip.conf "$HOME/.pip/pip.conf" "$HOME/.config/pip/pip.conf"'
 _CONFIGURATION = f'for f in {_FILES}; do cat "$f" 2>/dev/null; printf "\\0"; done; env'
 
-# Not in the words of a command: an address may hold a password, and `ps` shows words to everybody.
+# Not in a command's words, which `ps` shows to everybody: an address may contain a password.
 _FILE = ".uv/index"
 _WRITE = 'mkdir -p .uv && umask 077 && rm -f -- "$0" && cat > "$0"'
 _READ = 'set -a; . "./$0"; exec "$@"'
@@ -24,7 +24,7 @@ _READ = 'set -a; . "./$0"; exec "$@"'
 
 @contextlib.contextmanager
 def with_settings(runner: CommandRunner, settings: Sequence[str]) -> Iterator[list[str]]:
-    """Leaves variables on a machine meanwhile; yields words before a command that give them to it.
+    """Stores variables on a machine for a while; yields the words that a command needs in front.
 
     Args:
       runner: the machine.
@@ -43,14 +43,14 @@ def with_settings(runner: CommandRunner, settings: Sequence[str]) -> Iterator[li
 
 
 def index_settings(runner: CommandRunner) -> list[str]:
-    """Returns variables that let uv use the package indexes that a machine's pip is told to use."""
+    """Returns variables that make uv use the package indexes of a machine's pip."""
     return pip_settings.for_uv(*_of_pip(runner))
 
 
 def untold(runner: CommandRunner) -> str:
-    """Returns why uv may fail where a machine's pip does not, and what helps; '' if it may not."""
+    """Returns which pip options uv does not know, and what helps; '' if there are none."""
     unknown = set[str]()
-    with contextlib.suppress(ClusterError):  # It may be the connection that has failed.
+    with contextlib.suppress(ClusterError):  # the connection may have failed
         unknown = pip_settings.unknown(_of_pip(runner)[0])
     if not unknown:
         return ""
@@ -66,13 +66,13 @@ def _of_pip(runner: CommandRunner) -> tuple[dict[str, str], dict[str, str]]:
     environment = dict(line.partition("=")[::2] for line in variables.splitlines())
     try:
         return pip_settings.written(files, environment), environment
-    except configparser.Error as error:  # its text has a line of the file, maybe with a password
+    except configparser.Error as error:  # its text quotes the file, where a password may be
         why = f"is malformed ({type(error).__name__}); `pip config list` there says where"
         raise ClusterError(f"{runner.node.name}: its pip.conf {why}") from None
 
 
 def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
-    """Returns a line for each package whose version is not the pinned one, or lacks its patch."""
+    """Returns a line for each package that has another version, or lacks its patch."""
     versions = run_probe(runner, "look", {"packages": list(pins), "folder": "/"})["versions"]
     lines = [f"{name} {versions[name] or 'missing'} instead of {version}"
              for name, version in pins.items() if versions[name] != version]  # fmt: skip
@@ -84,7 +84,7 @@ def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
 
 
 def check_compiler(runner: CommandRunner) -> None:
-    """Raises ClusterError if what compiles Horovod is missing: before minutes of downloads."""
+    """Raises ClusterError, before minutes of downloads, if what compiles Horovod is missing."""
     node = runner.node
     missing = [tool for tool in ("cmake", "g++") if runner.run([tool, "--version"]).status != 0]
     header = PYTHONS_OWN_FIRST + (

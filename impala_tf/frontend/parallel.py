@@ -1,4 +1,4 @@
-"""Works on many machines at once; one that fails does not keep the others from being used."""
+"""Works on many machines at once. If one fails, the others can still be used."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def try_all(
     """Does `work` for all items in parallel; returns {name: result or ClusterError}.
 
     Args:
-      items: machines, or what is done on them.
+      items: machines, or work for them.
       name: returns the name of an item.
-      work: done in a thread.
-      doing: what this is called in lines on standard error, which name those that take long.
-        Default: there are none.
+      work: called in a thread.
+      doing: the name of this work in lines on standard error about slow items. Default: no such
+        lines.
     """
 
     def attempt(item: T) -> R | ClusterError:
@@ -51,28 +51,28 @@ def try_all(
     listed = list(items)
     pool = ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1)
     try:
-        asked = {name(item): pool.submit(attempt, item) for item in listed}
+        futures = {name(item): pool.submit(attempt, item) for item in listed}
         if doing:
-            _name_awaited(doing, asked)
-        return {name: future.result() for name, future in asked.items()}
+            _name_awaited(doing, futures)
+        return {name: future.result() for name, future in futures.items()}
     except KeyboardInterrupt:
         give_up_asking()  # the process waits for its threads before it ends
         raise
     finally:
-        # After Ctrl-C, the caller has to end what the others wait for; so this must not wait.
+        # After Ctrl-C, only the caller can end the work that is going on, so this must not wait.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _name_awaited(doing: str, asked: Mapping[str, Future[R]]) -> None:
-    """Waits for all; says who is awaited every few seconds, if these are others than before."""
-    said = None
-    while wait(asked.values(), _PATIENCE_S).not_done:
-        awaited = [name for name, future in asked.items() if not future.done()]
-        if awaited and awaited != said and not _asking.locked():
+def _name_awaited(doing: str, futures: Mapping[str, Future[R]]) -> None:
+    """Waits for all; every few seconds, names those that are not done, if they have changed."""
+    printed = None
+    while wait(futures.values(), _PATIENCE_S).not_done:
+        awaited = [name for name, future in futures.items() if not future.done()]
+        if awaited and awaited != printed and not _asking.locked():
             names = ", ".join(awaited[:_NAMED]) + (", ..." if awaited[_NAMED:] else "")
-            count = f"{len(awaited)} of {len(asked)} machine(s)"
+            count = f"{len(awaited)} of {len(futures)} machine(s)"
             print(f"{doing}: waiting for {count}: {names}", file=sys.stderr, flush=True)
-            said = awaited
+            printed = awaited
 
 
 def on_all(
@@ -83,7 +83,7 @@ def on_all(
 
 
 def good(answers: Mapping[str, R | ClusterError]) -> dict[str, R]:
-    """Returns the results that are no errors."""
+    """Returns the results that are not errors."""
     return {
         name: answer for name, answer in answers.items() if not isinstance(answer, ClusterError)
     }
@@ -118,9 +118,9 @@ class Machines:
 
             return SshRunner(node, self._connector)
 
-        found = try_all(nodes, lambda node: node.name, open_one, doing)
-        self.found.update(found)
-        return found
+        results = try_all(nodes, lambda node: node.name, open_one, doing)
+        self.found.update(results)
+        return results
 
     def reached(self) -> list[CommandRunner]:
         """Returns the machines that are connected."""
@@ -128,8 +128,8 @@ class Machines:
 
     def close(self) -> None:
         """Closes all connections."""
-        for each in self.reached():
-            each.close()
+        for machine in self.reached():
+            machine.close()
         self._connector.close()
 
 
@@ -139,10 +139,10 @@ def connector(
     known_hosts: Path | None = None,
     ask: Ask = ask_on_terminal,
 ) -> SshConnector:
-    """Returns what logs in to machines; see `SshConnector`.
+    """Returns an object that logs in to machines; see `SshConnector`.
 
     Raises:
-      ConfigError: its package is not installed here: not every installation launches runs.
+      ConfigError: paramiko is not installed here, as not every installation launches runs.
     """
     if importlib.util.find_spec("paramiko") is None:
         extra = user_commands.install_extra("learner")
@@ -159,10 +159,10 @@ def connected(
     accept_new_host_keys: bool = False,
     known_hosts: Path | None = None,
 ) -> Iterator[Machines]:
-    """Connects to machines until the block ends; says of each whether it can be used."""
+    """Connects to machines until the block ends; see `Machines`."""
 
     def ask(prompt: str) -> Secret | None:
-        with _asking:  # Nothing is printed beside the question.
+        with _asking:  # nothing else is printed meanwhile
             return ask_on_terminal(prompt)
 
     machines = Machines(connector(passwords, accept_new_host_keys, known_hosts, ask))

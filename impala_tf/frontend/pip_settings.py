@@ -1,6 +1,6 @@
-"""What pip is told about package indexes, for uv, which does not read pip's configuration.
+"""pip's settings of package indexes, for uv, which does not read pip's configuration.
 
-Standard library only: `install` runs before any package is there.
+Standard library only: `install` runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 import configparser
 from collections.abc import Iterable, Mapping, Sequence
 
-# All versions are pinned, so the one that is found first on any index is the right one.
+# All versions are pinned, so the first match on any index is the right one.
 _STRATEGY = "UV_INDEX_STRATEGY=unsafe-best-match"
 _PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
               "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
@@ -18,10 +18,10 @@ _INDEXES = ("index-url", "extra-index-url")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY")
 _NO_INDEX = "PIP_NO_INDEX=1"
 _YES = ("1", "on", "t", "true", "y", "yes")
-_SEPARATORS = {"find-links": ","}  # of uv; others are separated by spaces
+_SEPARATORS = {"find-links": ","}  # uv separates other lists by spaces
 _SECTIONS = ("global", "install", ":env:")
-"""The later ones win."""
-# What uv does in its own way, and what changes nothing about the packages.
+"""Later sections win."""
+# Options that uv handles in its own way, or that do not change which packages are installed.
 _HARMLESS = {
     "break-system-packages", "cache-dir", "default-timeout", "disable-pip-version-check",
     "no-cache-dir", "no-color", "no-input", "no-python-version-warning", "no-warn-script-location",
@@ -32,31 +32,31 @@ CONSTRAINT = "constraint"
 
 
 def listed(printed: str) -> dict[str, str]:
-    """Returns {option: value} of what `pip config list` has printed."""
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    """Returns {option: value} from the output of `pip config list`."""
+    options: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in printed.splitlines():
         name, _, value = line.partition("=")
         for section in _SECTIONS:
             if name.startswith(f"{section}."):
-                found[section][name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
-    return _merged(found[section] for section in _SECTIONS)
+                options[section][name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
+    return _merged(options[section] for section in _SECTIONS)
 
 
 def written(files: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns {option: value} of the texts of pip's configuration files, and of variables.
+    """Returns {option: value} from the texts of pip's configuration files and from variables.
 
     Raises:
       configparser.Error: a file is malformed.
     """
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    options: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for text in files:
         parser = configparser.ConfigParser(interpolation=None, strict=False)
         parser.read_string(text)
         for section in parser.sections():
-            found.get(section, {}).update(parser.items(section))
-    found[":env:"] = {name.removeprefix("PIP_"): value for name, value in environment.items()
+            options.get(section, {}).update(parser.items(section))
+    options[":env:"] = {name.removeprefix("PIP_"): value for name, value in environment.items()
                       if name.startswith("PIP_")}  # fmt: skip
-    return _merged(found[section] for section in _SECTIONS)
+    return _merged(options[section] for section in _SECTIONS)
 
 
 def _merged(sections: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -65,16 +65,16 @@ def _merged(sections: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def unknown(options: Mapping[str, str]) -> set[str]:
-    """Returns the options that uv cannot be told, and that may change what is installed."""
+    """Returns the options that uv does not have, and that may change what is installed."""
     return {*options} - {*_PIP_TO_UV, *_HARMLESS, CONSTRAINT, "config-file", "no-index", "proxy"}
 
 
 def for_uv(options: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
-    """Returns variables of uv, NAME=VALUE, for options of pip; `flags` has the rest.
+    """Returns variables of uv, NAME=VALUE, for options of pip; `flags` returns the rest.
 
     Args:
-      options: of pip.
-      environment: variables that uv gets anyway; a proxy of theirs wins.
+      options: pip's options.
+      environment: the variables that uv gets anyway; a proxy among them wins.
     """
     settings = [_STRATEGY]
     if has_no_index := options.get("no-index", "").lower() in _YES:
@@ -89,5 +89,5 @@ def for_uv(options: Mapping[str, str], environment: Mapping[str, str]) -> list[s
 
 
 def flags(settings: Sequence[str]) -> list[str]:
-    """Returns flags of `uv pip install` that go with these variables: uv has no variable of it."""
+    """Returns flags of `uv pip install` for settings that uv has no variable for."""
     return ["--no-index"] if _NO_INDEX in settings else []

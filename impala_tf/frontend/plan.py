@@ -1,6 +1,6 @@
-"""Turns the rows of a workers CSV into a plan: what runs where, with which flags.
+"""Turns the rows of a workers CSV into a plan: what runs where, and with which flags.
 
-Has no side effects: a plan is a value.
+A plan is a value; making it has no side effects.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class NodeSpec(NamedTuple):
     """A machine, and where the project, its interpreter and the run are on it."""
 
     name: str
-    """As shown to people: the address, with user and port if the address alone is ambiguous."""
+    """The name in messages: the address, with user and port if the address alone is ambiguous."""
     id: str
-    """node-3: names its files."""
+    """Such as node-3; it is in the names of the machine's files."""
     address: str
-    """As the other machines reach it; '' for this machine."""
+    """The address at which other machines reach it; '' for this machine."""
     is_local: bool
     workdir: str
     """Absolute, or relative to the home folder on that machine."""
@@ -46,25 +46,25 @@ class NodeSpec(NamedTuple):
     ssh_host: str = ""
     """Where to log in; may be an alias of ~/.ssh/config."""
     ssh_port: int | None = None
-    """None: what ~/.ssh/config says, or 22."""
+    """None: the port in ~/.ssh/config, or 22."""
     ssh_username: str | None = None
-    """None: what ~/.ssh/config says, or the user who launches."""
+    """None: the user in ~/.ssh/config, or the user who launches."""
     key_filename: str | None = None
     host_key: str | None = None
-    """The only key that the machine may show: 'TYPE BASE64' or 'SHA256:...'."""
+    """The only host key to accept: 'TYPE BASE64' or 'SHA256:...'."""
     cores: int | None = None
     price: float | None = None
-    """An hour, in any currency."""
+    """The price of an hour, in any currency."""
     csv_line: int = 0
-    """Of the first row that names it."""
+    """The line of the first row that names the machine."""
     machine_id: str = ""
-    """What the machine says it is, once it was asked; see `frontend.node.agent.check`."""
+    """The machine's own identity, once it was asked; see `frontend.node.agent.check`."""
     code: str = ""
     """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
 
     @property
     def login(self) -> Machine:
-        """Where to log in, as `Row.machine`; of no row for this machine."""
+        """Where to log in, as in `Row.machine`; for this machine, equal to no row's."""
         return self.ssh_host, self.ssh_port or SSH_PORT, self.ssh_username
 
 
@@ -99,14 +99,16 @@ class Plan(NamedTuple):
 
     def nodes_of(self, names: Collection[str]) -> list[NodeSpec]:
         """Returns the machines that run any of these processes."""
-        return [node for node in self.nodes if any(each.name in names for each in self.on(node))]
+        return [
+            node for node in self.nodes if any(process.name in names for process in self.on(node))
+        ]
 
     def role(self, node: NodeSpec) -> Literal["actor", "learner"]:
         """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
         return "learner" if any(process.is_learner for process in self.on(node)) else "actor"
 
     def memory_gib(self, node: NodeSpec) -> float:
-        """Returns how much memory the processes of a machine need at least."""
+        """Returns the least memory that the processes of a machine need."""
         return sum(map(_memory_gib, self.on(node)))
 
 
@@ -135,25 +137,25 @@ def make_plan(
     """Returns which process runs on which machine, with which flags.
 
     Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
-    the flags of the launch, without those that only the launcher uses, and its own job, task and
+    the flags of the launch, except those that only the launcher uses, and its own job, task and
     logdir.
 
     Args:
-      given: the flags of the launch; `logdir` is among them.
-      rows: as `inventory.read_workers` gives them.
+      given: the flags of the launch, with `logdir`.
+      rows: the rows from `inventory.read_workers`.
       local: the interpreter and folders for rows that name this machine. A relative --logdir is
         relative to the current folder here, and to the workdir on other machines.
       known: machines of the run, which keep their names.
 
     Raises:
-      ConfigError: if rows of this machine disagree about its interpreter or folder.
+      ConfigError: the rows of this machine disagree about its interpreter or folder.
     """
     nodes = _nodes(given, rows, local, {node.login: node.name for node in known})
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
-    # The number of actors and not their addresses: those of a hundred machines, given to each of a
-    # hundred machines, would make large files.
+    # The number of actors, not their addresses: for a hundred machines, each of a hundred machines
+    # would get a long list.
     envs = [given["envs_per_actor"] if row.envs is None else row.envs for row in actors]
     shared = {"learner_hosts": ",".join(learner_hosts), **sizes(given, len(learners), envs)}
     groups = group_infos(
@@ -167,7 +169,7 @@ def make_plan(
             node=nodes[row.machine].name,
             arguments=_arguments(given, shared, task, nodes[row.machine], row),
             environment={
-                **dict(each.split("=", 1) for each in given.cluster.env),
+                **dict(text.split("=", 1) for text in given.cluster.env),
                 **_environment(row),
             },
             max_restarts=given.cluster.max_restarts if job == "learner" else None,
@@ -185,16 +187,16 @@ def make_plan(
 
 
 def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
-    """Returns the flags of all processes that follow from how many actors a run has.
+    """Returns the flags of all processes that follow from the number of actors.
 
     Args:
       given: the flags of the run.
-      learners: how many it has.
-      envs: how many environments each actor has.
+      learners: the number of learners.
+      envs: the number of environments of each actor.
 
     Returns:
-      num_actors; batch_size, too, if the actors wait for updates and it was not given: what every
-      learner gets if each of its actors sends once.
+      num_actors. Also batch_size, if the actors wait for updates and it was not given: as many
+      unrolls as the learner with the fewest gets if each of its actors sends once.
     """
     flags = {"num_actors": len(envs)}
     waits = configs.actors_wait(given["algorithm"], given["synchronization"])
@@ -208,17 +210,20 @@ def group_infos(
     rendezvous_port: int | None,
     min_learners: int | None = None,
 ) -> list[GroupInfo | None]:
-    """Returns each learner among the others; a single learner has no others.
+    """Returns each learner's place in the group; [None] for a single learner.
 
     Args:
-      learners: (address as the others reach it, port where its actors reach it, machine under any
-        name) of each.
+      learners: for each, the address for other learners, the port for its actors, and any name of
+        its machine.
       rendezvous_port: default: one above the highest port on learner 0's machine.
       min_learners: the value of --min_learners.
     """
     if len(learners) == 1:
         return [None]
-    hosts, nodes = tuple(each[0] for each in learners), tuple(each[2] for each in learners)
+    hosts, nodes = (
+        tuple(learner[0] for learner in learners),
+        tuple(learner[2] for learner in learners),
+    )
     first = rendezvous_port or 1 + max(port for _, port, node in learners if node == nodes[0])
     return [GroupInfo(n, hosts, nodes, first, min_learners) for n in range(len(learners))]
 
@@ -242,25 +247,25 @@ def _nodes(
     given: Given, rows: list[Row], local: LocalNode, names: Mapping[Machine, str]
 ) -> dict[Machine, NodeSpec]:
     nodes: dict[Machine, NodeSpec] = {}
-    here = _here(rows, local)
+    local_logins = _here(rows, local)
     number = 0
     for row in rows:
         if row.machine in nodes:
             continue
-        same_host = {each.machine for each in rows if each.machine[0] == row.machine[0]}
+        same_host = {other.machine for other in rows if other.machine[0] == row.machine[0]}
         user = row.ssh_username or getpass.getuser()
         host = row.ssh_host or row.ip
         name = (
             host if len(same_host) == 1 else f"{user}@{host_port(host, row.ssh_port or SSH_PORT)}"
         )
-        if row.machine in here:
+        if row.machine in local_logins:
             # All rows of this machine are one node, whatever addresses and users they name.
             workdir = local.workdir / Path(row.workdir or "").expanduser()
             python = row.python or local.python
-            known = next((node for node in nodes.values() if node.is_local), None)
+            earlier = next((node for node in nodes.values() if node.is_local), None)
             nodes[row.machine] = NodeSpec(
                 "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
-                cores=row.cores, price=row.price, csv_line=known.csv_line if known else row.line
+                cores=row.cores, price=row.price, csv_line=earlier.csv_line if earlier else row.line
             )  # fmt: skip
             continue
         nodes[row.machine] = NodeSpec(
@@ -291,10 +296,10 @@ def _nodes(
 
 
 def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
-    """Raises ConfigError if two machines have one name: a user is named in only one of them."""
-    known: dict[str, NodeSpec] = {}
+    """Raises ConfigError if two logins get one name, because only one row names the user."""
+    named: dict[str, NodeSpec] = {}
     for node in nodes:
-        other = node if node.is_local else known.setdefault(node.name, node)
+        other = node if node.is_local else named.setdefault(node.name, node)
         if other != node:
             raise ConfigError(
                 f"{given.cluster.workers_csv_path}:{node.csv_line}: ssh_username: differs from line"
@@ -303,23 +308,23 @@ def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
 
 
 def _absolute(path: str | None) -> str | None:
-    """Later commands for the run may be given in another folder."""
+    """Returns an absolute path: later commands for the run may be given in another folder."""
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
 def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
-    """Returns one line for each two machines of a plan that are one machine.
+    """Returns one line for each two nodes of a plan that are one machine.
 
-    Each would have a supervisor there, and they would close each other's windows.
+    Each would start a supervisor there, and these would close each other's windows.
 
     Args:
-      nodes: those that were asked have a `machine_id`.
-      csv: path of the workers CSV.
+      nodes: the plan's nodes; those that were asked have a `machine_id`.
+      csv: the path of the workers CSV.
     """
-    known: dict[str, NodeSpec] = {}
+    nodes_by_id: dict[str, NodeSpec] = {}
     lines = []
     for node in nodes:
-        other = known.setdefault(node.machine_id, node) if node.machine_id else node
+        other = nodes_by_id.setdefault(node.machine_id, node) if node.machine_id else node
         if other.name != node.name:
             first, second = sorted((other, node), key=lambda each: each.csv_line)
             lines.append(
@@ -331,20 +336,20 @@ def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
 
 
 def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:
-    """Returns those that are this machine. Names are looked up at once: one may take seconds."""
+    """Returns the logins of this machine. Looks up names in parallel: one may take seconds."""
     machines = dict.fromkeys(row.machine for row in rows if not _is_forwarded(row))
     hosts = list(dict.fromkeys(host for host, *_ in machines))
     with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
-        found = dict(zip(hosts, pool.map(local.is_here, hosts), strict=True))
-    return {machine for machine in machines if found[machine[0]]}
+        is_here = dict(zip(hosts, pool.map(local.is_here, hosts), strict=True))
+    return {machine for machine in machines if is_here[machine[0]]}
 
 
 def _is_forwarded(row: Row) -> bool:
-    """Tells whether a row names a forwarded port of this machine: behind it is another one."""
+    """Tells whether a row names a port of this machine that is forwarded to another machine."""
     return is_loopback(row.ssh_host or row.ip) and row.ssh_port not in (None, SSH_PORT)
 
 
-# Flags that only the launcher uses: its processes get the defaults.
+# Flags that only the launcher uses; the run's processes get the defaults.
 LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "fresh", "accept_new_host_keys",
                "max_restarts", "rendezvous_port", "credentials", "min_actors", "min_learners",
                "max_hours", "end_command", "env", "secret", "start_at_boot", "dry_run", "join",

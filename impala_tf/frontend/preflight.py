@@ -1,4 +1,4 @@
-"""Checks all machines before a launch, and reports what would go wrong on which of them."""
+"""Checks all machines before a launch, and reports what would go wrong on each."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def examine(
     with connected(plan.nodes, known, accept_new_host_keys) as machines:
         checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests, ids))
         reached = _reach(plan, machines.reached(), checked)
-        found = dict(machines.found)
+        connections = dict(machines.found)
     findings = []
-    for name, each in found.items():
-        seen = each if isinstance(each, ClusterError) else checked[name]
-        if isinstance(seen, ClusterError):
-            findings.append(Finding(name, "SSH", "bad", str(seen).removeprefix(f"{name}: ")))
+    for name, connection in connections.items():
+        result = connection if isinstance(connection, ClusterError) else checked[name]
+        if isinstance(result, ClusterError):
+            findings.append(Finding(name, "SSH", "bad", str(result).removeprefix(f"{name}: ")))
             continue
-        findings += seen + [finding for finding in reached if finding.node == name]
-    asked = [node._replace(machine_id=ids.get(node.name, "")) for node in plan.nodes]
-    findings += [Finding("all", "CSV", "bad", line) for line in named_twice(asked, csv)]
+        findings += result + [finding for finding in reached if finding.node == name]
+    nodes = [node._replace(machine_id=ids.get(node.name, "")) for node in plan.nodes]
+    findings += [Finding("all", "CSV", "bad", line) for line in named_twice(nodes, csv)]
     return findings
 
 
@@ -90,7 +90,7 @@ def show(findings: list[Finding], console: Console) -> int:
 
 
 def cores(findings: list[Finding]) -> dict[str, int]:
-    """Returns how many cores the machines have that were reached, by their names."""
+    """Returns {machine: cores} of the machines that were reached."""
     return {
         finding.node: int(finding.detail.split()[0])
         for finding in findings
@@ -104,13 +104,13 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]
     if done.status != 0:
         python = python_of(runner.node)
         raise ClusterError(f"{runner.node.name}: cannot run {python}: {done.last_line}")
-    found: dict[str, Any] = answer_of(runner.node, done)
-    return found
+    answer: dict[str, Any] = answer_of(runner.node, done)
+    return answer
 
 
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
-    # The program travels as standard input: machines without the project must be able to run it,
-    # and some login shells do not take arguments of several lines.
+    # The program is sent as standard input: machines without the project must be able to run it,
+    # and some login shells do not accept arguments of several lines.
     read = f"{PYTHONS_OWN_FIRST}exec(sys.stdin.buffer.read({len(_SOURCE)}))"
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 
@@ -118,7 +118,7 @@ def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]
 def _check(
     plan: Plan, runner: CommandRunner, digests: Mapping[str, str], ids: dict[str, str]
 ) -> list[Finding]:
-    """Returns what is found on a machine; adds to `ids` what the machine says it is."""
+    """Returns the findings about a machine; adds its machine_id to `ids`."""
     node, processes = runner.node, plan.on(runner.node)
     verdicts = [_project(plan, runner, digests, ids)]
     if not node.is_local:
@@ -128,20 +128,20 @@ def _check(
     before_s = time.time()
     folder = node.logdir if node.logdir.startswith("/") else f"{node.workdir}/{node.logdir}"
     try:
-        seen = run_probe(runner, "look", {"packages": list(pins), "folder": folder})
+        facts = run_probe(runner, "look", {"packages": list(pins), "folder": folder})
     except ClusterError as error:
         verdicts.append(("Python", "bad", str(error).removeprefix(f"{node.name}: ")))
         return [Finding(node.name, *verdict) for verdict in verdicts]
     verdicts += [
-        _python(seen),
-        _packages(pins, seen["versions"]),
-        _clock(before_s, seen["unix_s"], time.time()),
-        _cores(len(processes), seen["cores"]),
-        _memory(plan.memory_gib(node), seen["memory_bytes"]),
-        _disk(seen),
-        ("tmux", "ok", "installed") if seen["tmux"] else ("tmux", "bad", "not installed"),
+        _python(facts),
+        _packages(pins, facts["versions"]),
+        _clock(before_s, facts["unix_s"], time.time()),
+        _cores(len(processes), facts["cores"]),
+        _memory(plan.memory_gib(node), facts["memory_bytes"]),
+        _disk(facts),
+        ("tmux", "ok", "installed") if facts["tmux"] else ("tmux", "bad", "not installed"),
     ]
-    if seen["ends_at_logout"]:
+    if facts["ends_at_logout"]:
         text = "systemd ends processes at logout: run loginctl enable-linger there"
         verdicts.append(("logout", "bad", text))
     spread = [group for group in groups if group.is_spread]
@@ -162,7 +162,7 @@ def _project(
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         return "project", "bad", f"{text}; run {_set_up()}" if setup_may_mend(text) else text
-    ids[node.name] = answer.get("machine_id", "")  # An earlier version of the project has none.
+    ids[node.name] = answer.get("machine_id", "")  # an earlier version of the project lacks it
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"
@@ -170,7 +170,7 @@ def _project(
 
 
 def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
-    """Checks that a learner listens where the others will look for it."""
+    """Checks that a learner listens at the address at which the others look for it."""
     program = PYTHONS_OWN_FIRST + (
         "import horovod; from impala_tf.machine.addresses import interface_of; "
         "hasattr(horovod, 'built_for') or sys.exit('Horovod there lacks a patch and may listen on "
@@ -207,19 +207,19 @@ def _set_up() -> str:
 
 
 def _packages(pins: dict[str, str], versions: dict[str, str | None]) -> _Verdict:
-    wrong = [f"{n} {versions[n] or 'missing'} (must be {v})" for n, v in pins.items()
+    mismatches = [f"{n} {versions[n] or 'missing'} (must be {v})" for n, v in pins.items()
              if versions[n] != v]  # fmt: skip
-    if wrong:
-        return "packages", "bad", f"{'; '.join(wrong)}; run {_set_up()}"
+    if mismatches:
+        return "packages", "bad", f"{'; '.join(mismatches)}; run {_set_up()}"
     return "packages", "ok", f"{len(pins)} as pinned"
 
 
 def _clock(before_s: float, there_s: float, after_s: float) -> _Verdict:
-    """A time between the question and the answer counts as right."""
+    """Checks a clock: any time between the question and the answer is right."""
     skew_s = max(0.0, before_s - there_s, there_s - after_s)
     if skew_s > 60:
-        mend = "set it (timedatectl set-ntp true)"
-        return "clock", "bad", f"wrong by at least {skew_s:,.0f} s; {mend}"
+        advice = "set it (timedatectl set-ntp true)"
+        return "clock", "bad", f"wrong by at least {skew_s:,.0f} s; {advice}"
     return "clock", "warning" if skew_s > 2 else "ok", f"off by at least {skew_s:.1f} s"
 
 
@@ -242,7 +242,7 @@ def _disk(seen: dict[str, Any]) -> _Verdict:
 
 
 def _reach(plan: Plan, runners: list[CommandRunner], checked: _Checked) -> list[Finding]:
-    """Listens on every learner's ports, and connects from every machine that will need them."""
+    """Listens on every learner's ports, and connects to them from every machine that needs them."""
     token = secrets.token_hex(16)
     usable = {r.node.name: r for r in runners if _has_python(checked[r.node.name])}
     served, wanted = _addresses(plan)
@@ -252,9 +252,9 @@ def _reach(plan: Plan, runners: list[CommandRunner], checked: _Checked) -> list[
             question = {"addresses": served[name], "token": token}
             answers = listeners.enter_context(_listening(usable[name], question))
             for (host, asked_port), (_, port, trouble) in zip(served[name], answers, strict=True):
-                what = "a port for Gloo" if asked_port == 0 else f"port {host_port(host, port)}"
+                subject = "a port for Gloo" if asked_port == 0 else f"port {host_port(host, port)}"
                 level: _Level = "bad" if trouble else "ok"
-                findings.append(Finding(name, what, level, trouble or "free"))
+                findings.append(Finding(name, subject, level, trouble or "free"))
                 open_ports += [] if trouble else [(host, asked_port, port)]
 
         def connect(runner: CommandRunner) -> dict[str, str]:
@@ -264,11 +264,11 @@ def _reach(plan: Plan, runners: list[CommandRunner], checked: _Checked) -> list[
 
         callers = [runner for name, runner in usable.items() if wanted.get(name)]
         reached = on_all(callers, connect)
-    for name, found in reached.items():
-        if isinstance(found, ClusterError):
-            findings.append(Finding(name, "reaches learners", "bad", str(found)))
+    for name, troubles in reached.items():
+        if isinstance(troubles, ClusterError):
+            findings.append(Finding(name, "reaches learners", "bad", str(troubles)))
             continue
-        for address, trouble in found.items():
+        for address, trouble in troubles.items():
             level = "bad" if trouble else "ok"
             findings.append(Finding(name, f"reaches {address}", level, trouble or "yes"))
     return findings
@@ -285,7 +285,7 @@ def _addresses(
 ) -> tuple[dict[str, list[tuple[str, int]]], dict[str, set[tuple[str, int]]]]:
     """Returns {node: (host, port) to listen on} and {node: (host, port) to connect to}.
 
-    Port 0 is any port: Gloo's are random, so a firewall must let learners connect to all.
+    Port 0 is any port: Gloo's ports are random, so a firewall must open all ports to learners.
     """
     served: dict[str, list[tuple[str, int]]] = {}
     wanted: dict[str, set[tuple[str, int]]] = {}
@@ -313,16 +313,18 @@ def _addresses(
 
 @contextlib.contextmanager
 def _listening(runner: CommandRunner, question: Any) -> Iterator[list[tuple[str, int, str]]]:
-    """Listens on a machine until the block ends; yields (host, port, what is wrong, or '')."""
-    node, asked = runner.node, question["addresses"]
+    """Listens on a machine until the block ends; yields (host, port, problem or '')."""
+    node, addresses = runner.node, question["addresses"]
     with contextlib.ExitStack() as listening:
         try:
             command = _probe_command(runner, "listen", question)
             stream = runner.stream(command, in_workdir=False)
             listening.callback(_end, stream)
-            answers = _answers(stream, asked)
+            answers = _answers(stream, addresses)
         except ClusterError as error:
-            answers = [(*each, str(error).removeprefix(f"{node.name}: ")) for each in asked]
+            answers = [
+                (*address, str(error).removeprefix(f"{node.name}: ")) for address in addresses
+            ]
         yield answers
 
 
@@ -335,11 +337,11 @@ def _answers(stream: Stream, asked: list[tuple[str, int]]) -> list[tuple[str, in
             break
     with contextlib.suppress(ValueError):
         if printed.startswith(b"["):
-            return [tuple(each) for each in json.loads(printed)]
-    said = printed.decode(errors="replace").strip() or "no answer"
-    return [(host, port, said) for host, port in asked]
+            return [tuple(answer) for answer in json.loads(printed)]
+    problem = printed.decode(errors="replace").strip() or "no answer"
+    return [(host, port, problem) for host, port in asked]
 
 
 def _end(stream: Stream) -> None:
-    with contextlib.suppress(ClusterError):  # the machines that were to reach it say so
+    with contextlib.suppress(ClusterError):  # machines that cannot reach it report that
         stream.finish()

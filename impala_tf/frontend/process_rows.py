@@ -12,7 +12,7 @@ from impala_tf.machine.supervision import OVER
 COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
            "last contact", "detail")  # fmt: skip
 Answers = Mapping[str, Look | ClusterError | None]
-"""{name of a machine: what it says, why it says nothing, or None while it is being asked}."""
+"""{name of a machine: its answer, why there is none, or None while it is being asked}."""
 
 
 def rows_of(record: Record, answers: Answers) -> list[list[str]]:
@@ -130,7 +130,7 @@ def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
 
 
 def steps_per_s(record: Record, answers: Answers) -> float | None:
-    """Returns the agent steps a second of all learners, as learner 0 says; None: it does not."""
+    """Returns the agent steps a second of all learners, if learner 0 reports them."""
     seen = _of_learner_0(record, answers)
     if seen is None or seen.state is None or seen.is_silent:
         return None
@@ -141,7 +141,7 @@ def steps_per_s(record: Record, answers: Answers) -> float | None:
 
 
 def end_reason(record: Record, answers: Answers) -> str:
-    """Returns why the run was done before its last frame, as learner 0 says; '' if it was not."""
+    """Returns why the run was done before its last frame; '' if it was not."""
     seen = _of_learner_0(record, answers)
     learner = seen.state.processes.get("learner-0") if seen and seen.state else None
     if seen is None or learner is None or learner.state != "finished":
@@ -170,7 +170,7 @@ def _contacts(answers: Answers) -> dict[str, str]:
 def orphans(record: Record, answers: Answers) -> int:
     """Returns how many actors still run although every learner is over; 0 if that is not certain.
 
-    With --detach nothing stops them. An actor cannot tell a learner that is over from one that is
+    With --detach, nothing stops these actors. An actor cannot tell whether a learner is over or
     unreachable for a while, so it keeps waiting.
     """
     alive = 0
@@ -190,8 +190,8 @@ def orphans(record: Record, answers: Answers) -> int:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, seconds_left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return f"{minutes} min {seconds_left:02d} s" if minutes else f"{seconds_left} s"

@@ -1,4 +1,4 @@
-"""The files that every machine must have: this project's, and a level's own module."""
+"""The files that every machine needs: this project's, and modules of the user's own."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ ROOT = Path(__file__).resolve().parents[2]
 _FILES = ("run_experiment.py", "pyproject.toml", "README.md", "LICENSE")
 _FOLDERS = ("impala_tf",)
 CONSTRAINTS = "impala_tf/constraints.txt"
-"""Pins the versions of packages."""
+"""The file that pins the versions of packages."""
 _NOT_MODULES = ("procgen", "retro", "gym", "ALE")
-"""What may stand before the colon of a level besides a module."""
+"""What a level may have before its colon instead of a module."""
 _EXCLUDED = ("__pycache__", "runs", "node_modules")
 PIECE_BYTES = 1 << 17
-"""How much of a file is in memory for each machine that it is copied to."""
+"""How much of a file is in memory at a time, for each machine that it is copied to."""
 _MAX_BYTES = 10 << 20
-"""Larger files beside a level's module are not copied: they are data or videos."""
+"""Larger files in a level's package are not copied: they are data or videos."""
 
 
 def own_names(given: Given) -> str:
-    """Returns the names of levels and of other code of the user's, comma separated.
+    """Returns the names of levels and of the user's own code, comma separated.
 
-    Some of the levels, and all others, are MODULE:NAME.
+    Levels may be MODULE:NAME; the others always are.
     """
-    # Imported here: an image reads its lists of packages with this module before it has any.
+    # Imported here: a Docker build uses this module before any package is installed.
     from impala_tf.config import plug_ins
 
     named = (given["level_name"], given["level_wrappers"], *plug_ins.names(given.everything()))
@@ -45,11 +45,11 @@ def files(level_name: str = "", root: Path = ROOT) -> dict[str, Path]:
     """Returns {path relative to the project: file} of every file that a machine needs.
 
     Args:
-      level_name: as `own_names` returns it. The module or package of MODULE:NAME is included if it
-        lies in the current folder or in the project, and not among the installed packages.
-      root: the project.
+      level_name: the result of `own_names`. The module or package of MODULE:NAME is included if it
+        is in the current folder or in the project, not if it is an installed package.
+      root: the project's folder.
     """
-    # An installed package has no script beside it; its command does the same.
+    # An installed package has no run_experiment.py; __main__.py does the same.
     script = {"run_experiment.py": root / "impala_tf" / "__main__.py"}
     paths = script | {name: root / name for name in _FILES if (root / name).is_file()}
     for name in _FOLDERS:
@@ -75,35 +75,33 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
 def differing(expected: Mapping[str, str]) -> list[str]:
     """Returns the names in `expected` that are missing or different in this project."""
     present = {name: ROOT / name for name in expected if (ROOT / name).is_file()}
-    here = digests(present)
-    return [name for name, digest in expected.items() if here.get(name) != digest]
+    actual = digests(present)
+    return [name for name, digest in expected.items() if actual.get(name) != digest]
 
 
 def pieces(paths: Mapping[str, Path], with_times: bool = True) -> Iterator[bytes]:
-    """Yields a tar file with the files of {name in it: file}, in pieces.
-
-    It never holds more than a piece: many machines are set up at once.
+    """Yields a tar file in pieces. Only one is in memory, as many machines are set up at once.
 
     Args:
-      paths: the files.
-      with_times: whether to keep when they were changed; if not, equal files make equal bytes.
+      paths: {name in the tar: file}.
+      with_times: whether to keep the files' times. Without them, equal files give equal bytes.
 
     Raises:
-      ClusterError: if a file becomes shorter meanwhile.
+      ClusterError: a file becomes shorter meanwhile.
     """
     for name, path in paths.items():
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            member = tarfile.TarInfo(name)  # of nobody, and 0644
+            member = tarfile.TarInfo(name)  # without an owner, and with mode 0644
             member.size = status.st_size
             member.mtime = int(status.st_mtime) if with_times else 0
             yield member.tobuf()
-            left = member.size
-            while left > 0:
-                piece = file.read(min(left, PIECE_BYTES))
+            remaining = member.size
+            while remaining > 0:
+                piece = file.read(min(remaining, PIECE_BYTES))
                 if not piece:
                     raise ClusterError(f"{path}: it was changed while it was copied")
-                left -= len(piece)
+                remaining -= len(piece)
                 yield piece
         yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
     yield b"\0" * (2 * tarfile.BLOCKSIZE)
@@ -120,7 +118,7 @@ def _inside(folder: Path, root: Path) -> dict[str, Path]:
 
 
 def _modules(level_name: str) -> list[str]:
-    """Returns the top-level modules that levels of one's own are in."""
+    """Returns the top-level modules of the user's own levels."""
     before = [level.partition(":")[0] for level in level_name.split(",") if ":" in level]
     tops = [name.split(".")[0] for name in before if "/" not in name]
     return [top for top in dict.fromkeys(tops) if top.isidentifier() and top not in _NOT_MODULES]

@@ -31,7 +31,7 @@ def ask_on_terminal(prompt: str) -> Secret | None:
         except BaseException as error:
             answers.put(error)
 
-    # A thread that reads cannot be interrupted; a process ends without those that are daemons.
+    # A thread that reads cannot be interrupted, but a process does not wait for daemon threads.
     atexit.register(termios.tcsetattr, sys.stdin, termios.TCSANOW, termios.tcgetattr(sys.stdin))
     threading.Thread(target=ask, daemon=True).start()
     while not _given_up.is_set():
@@ -44,5 +44,5 @@ def ask_on_terminal(prompt: str) -> Secret | None:
 
 
 def give_up_asking() -> None:
-    """Ends all questions, without answers: the user has pressed Ctrl-C."""
+    """Ends all questions without answers, after Ctrl-C."""
     _given_up.set()

@@ -26,27 +26,26 @@ class Record(NamedTuple):
     run_id: str
     launched_unix_s: float
     workers_csv_path: str
-    """Absolute. Passwords, if there are any, are read from it again."""
+    """Absolute. Passwords, if there are any, are read again from this file."""
     flags: tuple[str, ...]
-    """Of the launch."""
+    """The flags of the launch."""
     level_name: str
-    """And the names of other code of the user's, see `project.own_names`."""
+    """The level and the names of the user's own code; see `project.own_names`."""
     plan: Plan
     max_hours: float | None = None
     end_command: str | None = None
     start_at_boot: bool = False
     secrets: tuple[str, ...] = ()
-    """Names of variables whose values the processes get; the values are in no file of this
-    machine."""
+    """Names of variables whose values the processes get. No file of this machine has the values."""
     credentials: str = ""
     """Folder of the run's certificates on this machine, if it is not in the logdir."""
     has_started: bool = False
     """Whether learner 0's machine has started it, by this launch or an earlier one."""
 
     def passwords(self) -> dict[str, Secret]:
-        """Returns {name of the node: password}, from the workers CSV if that still can be read.
+        """Returns {name of the node: password}, from the workers CSV if it can still be read.
 
-        A run can be looked at and stopped while the CSV is edited.
+        The status and stop commands must work even while the CSV is edited.
         """
         path = Path(self.workers_csv_path)
         try:
@@ -73,33 +72,33 @@ def load(logdir: Path) -> Record:
     try:
         return from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        found = "" if logdir.is_dir() else f" ({error.strerror})"
+        reason = "" if logdir.is_dir() else f" ({error.strerror})"
         raise ConfigError(
-            f"--logdir={logdir}: holds no launched run{found}{_how_to_look([logdir])}"
+            f"--logdir={logdir}: holds no launched run{reason}{_how_to_look([logdir])}"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
 
 def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -> Path:
-    """Returns `logdir`, or if it is None, that of the newest run under runs/ in a tmux session.
+    """Returns `logdir`; if it is None, the logdir of the newest run under runs/ in a tmux session.
 
     Raises:
-      ConfigError: if there is no such run.
+      ConfigError: there is no such run.
     """
     if logdir is not None:
         return Path(logdir)
-    found = [
+    runs = [
         (record.launched_unix_s, path)
         for path, record in _launched_in(Path("runs"))
         if record.plan.tmux_sess == tmux_sess
     ]
-    if not found:
+    if not runs:
         raise ConfigError(
             f"no run in runs/ was launched with --tmux_sess={tmux_sess}"
             + (_how_to_look(Path("runs").glob("*")) or "; name the run with --logdir")
         )
-    return max(found)[1]
+    return max(runs)[1]
 
 
 def launched_beside(logdir: Path) -> dict[Path, Record]:
@@ -109,15 +108,14 @@ def launched_beside(logdir: Path) -> dict[Path, Record]:
 
 def _launched_in(folder: Path) -> Iterator[tuple[Path, Record]]:
     for path in folder.glob(f"*/{NAME}"):
-        with contextlib.suppress(ConfigError):  # of another version: no reason to hide the others
+        with contextlib.suppress(
+            ConfigError
+        ):  # a record of another version must not hide the others
             yield path.parent, load(path.parent)
 
 
 def _how_to_look(logdirs: Iterable[Path]) -> str:
-    """Returns what to say if one of these is a run that this machine does alone; '' if none is.
-
-    The newest, if there are several.
-    """
+    """Returns where to look at the newest local run among some logdirs; '' if there is none."""
     local = [
         path
         for path in logdirs

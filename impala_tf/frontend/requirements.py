@@ -27,12 +27,12 @@ LEARNER_GIB, ACTOR_GIB, TENSORFLOW_ACTOR_GIB = 1.0, 0.2, 0.6
 def of_role(role: Role, root: Path = ROOT, extras: Sequence[str] = ()) -> list[str]:
     """Returns the requirements of a role, in the order of pyproject.toml.
 
-    These are `dependencies`, plus the extra `learner` for learners, plus `extras`. Horovod is in
-    none, because it has to be compiled: see install_horovod.sh.
+    These are `dependencies`, the extra `learner` for learners, and `extras`. Horovod is not
+    included, because it has to be compiled: see install_horovod.sh.
     """
     lists = _of_checkout(root / "pyproject.toml") or _of_package()
     names = ["", *(["learner"] if role == "learner" else []), *extras]
-    return list(dict.fromkeys(each for name in names for each in lists[name]))
+    return list(dict.fromkeys(requirement for name in names for requirement in lists[name]))
 
 
 def _of_checkout(file: Path) -> dict[str, list[str]]:
@@ -44,7 +44,7 @@ def _of_checkout(file: Path) -> dict[str, list[str]]:
 
 
 def _of_package() -> dict[str, list[str]]:
-    """Returns the same of the installed package."""
+    """Returns the same for the installed package."""
     lists: dict[str, list[str]] = {"": []}
     for line in importlib.metadata.requires("impala_tf") or ():
         requirement, _, marker = (part.strip() for part in line.partition(";"))
@@ -57,15 +57,15 @@ def pinned(
     role: Role, with_horovod: bool = False, root: Path = ROOT, extras: Sequence[str] = ()
 ) -> dict[str, str]:
     """Returns {package: exact version in constraints.txt} of a role's direct requirements."""
-    wanted = {_canonical(name) for name in of_role(role, root, extras)}
+    required = {_canonical(name) for name in of_role(role, root, extras)}
     if with_horovod:
-        wanted.add("horovod")
+        required.add("horovod")
     lines = (root / CONSTRAINTS).read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
     return {
         name.strip(): version.split(";")[0].strip()
         for name, version in pairs
-        if _canonical(name) in wanted
+        if _canonical(name) in required
     }
 
 

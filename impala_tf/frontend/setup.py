@@ -1,4 +1,4 @@
-"""Sets up all machines of a plan at once. None waits for another that has a folder of its own."""
+"""Sets up all machines of a plan at once. Only machines that share a folder take turns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def set_up(
 ) -> int:
     """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0.
 
-    Prints a line about each machine as soon as it is ready or has failed, and then the sum.
+    Prints a line about each machine as soon as it is ready or has failed, and then the totals.
     """
     installer = Installer(plan, project.files(level_name, root), root, options)
     with _Display(console, [node.name for node in plan.nodes]) as display:
@@ -74,18 +74,18 @@ def set_up(
 
 
 class _Display(Progress):
-    """A row for each machine that is worked on, as many as the terminal has lines for."""
+    """A row for each machine that is being set up, up to the height of the terminal."""
 
     def __init__(self, console: Console, names: Iterable[str]) -> None:
         column = functools.partial(TextColumn, markup=False)
         columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
-        self._height = lambda: console.height  # Progress asks before it has its console.
+        self._height = lambda: console.height  # Progress calls this before it has its console
         super().__init__(*columns, TimeElapsedColumn(), console=console, transient=True)
         self._asking = threading.Lock()
         self._rows = {name: self.add_task(_WAITING, total=1.0, node=name) for name in names}
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Returns what is on the terminal; see Progress."""
+        """Yields what is shown on the terminal; see Progress."""
         tasks = sorted(self.tasks, key=lambda task: task.description.startswith(_WAITING))
         fitting = max(1, self._height() - 2)
         yield self.make_tasks_table(tasks[:fitting])
@@ -103,7 +103,7 @@ class _Display(Progress):
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def ask(self, prompt: str) -> Secret | None:
-        """Asks for a secret; the display would write over the question."""
+        """Asks for a secret, without the display, which would overwrite the question."""
         if not self.console.is_terminal:
             return ask_on_terminal(prompt)
         with self._asking:
@@ -115,7 +115,7 @@ class _Display(Progress):
 
 
 class _Folder:
-    """A folder that is set up; several machines may have it."""
+    """A folder to set up; several machines may share it."""
 
     def __init__(self, first: str) -> None:
         self.first = first
@@ -128,8 +128,8 @@ class _Folder:
 class _Folders:
     """The folders of all machines. Thread-safe.
 
-    Machines with their home on a file server have one folder. They set it up one after another; a
-    machine that needs what another has installed there only checks it.
+    Machines with their home on a file server share a folder. They set it up one after another; a
+    machine with the same needs as an earlier one only checks it.
     """
 
     def __init__(self, installer: Installer) -> None:
@@ -163,8 +163,8 @@ class _Folders:
 
     def _find(self, runner: CommandRunner) -> _Folder:
         node = runner.node
-        # The first machine makes a link to its own name. Unlike a file, a link is there with all of
-        # its text or not at all, for machines that share the folder, too.
+        # The first machine makes a link to its own name. A link, unlike a file, appears with its
+        # full text or not at all, even for other machines that share the folder.
         script = (
             'mkdir -p -- "$1" && cd -- "$1" && { ln -sn -- "$2" "$3" 2>/dev/null; '
             'readlink -- "$3"; }'
@@ -182,6 +182,6 @@ class _Folders:
             return self._folders.setdefault(first, _Folder(first))
 
     def close(self) -> None:
-        """Removes what was made to tell folders apart."""
+        """Removes the links that tell folders apart."""
         self._is_closed = True
         on_all(self._marked, lambda runner: runner.run(["rm", "-f", "--", self._mark]))

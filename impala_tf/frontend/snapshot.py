@@ -1,7 +1,7 @@
 """The code of a run: on each other machine, in a folder that is named by what it contains.
 
-A run uses its folder until it ends. So a later launch changes nothing under running processes, and
-a file that was deleted from the project is not in the folder of the next run.
+A run uses its folder until it ends. So a later launch does not change the code of running
+processes, and files that were deleted from the project are not in the next run's folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from impala_tf.logdir import replace_file
 
 NAME = "code.tar.gz"
 _DIGITS = 16
-# Unpacks aside, and renames: a folder is complete or absent, also if machines share it.
+# Unpacks into another folder, and renames it: a folder is complete or absent, even a shared one.
 _UNPACK = (
     'mkdir -p -- "${0%/*}" && t=$(mktemp -d -- "$0.XXXXXX") || exit; '
     'tar -x -z -f - --no-same-owner -C "$t" || { s=$?; rm -rf -- "$t"; exit $s; }; '
@@ -35,14 +35,14 @@ class Snapshot(NamedTuple):
     archive: bytes
     """A compressed tar file."""
     digest: str
-    """Of the names and contents of the files."""
+    """A digest of the names and contents of the files."""
 
 
 def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
     """Reads the project's files as they are now.
 
     Args:
-      level_name: as --level_name; a module of your own is included, see `project.files`.
+      level_name: the result of `project.own_names`, whose modules are included.
       paths: {name: file}. Default: `project.files`.
     """
     paths = paths or project.files(level_name)
@@ -57,7 +57,7 @@ def save(snapshot: Snapshot, logdir: Path) -> None:
 
 
 def load(logdir: Path, level_name: str) -> Snapshot:
-    """Returns the code of a launched run; that of today if an older version launched it."""
+    """Returns the code of a launched run; today's code if an older version launched it."""
     try:
         archive = (logdir / NAME).read_bytes()
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def with_code(plan: Plan, digest: str) -> Plan:
 
 
 def install(runner: CommandRunner, snapshot: Snapshot) -> None:
-    """Makes the folder of a machine's code. Raises ClusterError if that fails."""
+    """Makes the folder with the code on a machine. Raises ClusterError if that fails."""
     command = ["sh", "-c", _UNPACK, runner.node.code]
     done = runner.run(command, snapshot.archive, 300.0)
     if done.status != 0:

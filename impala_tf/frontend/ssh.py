@@ -1,4 +1,4 @@
-"""Another machine, over SSH. Every command is quoted here and only here."""
+"""Another machine, over SSH. Commands are quoted here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
 _CHUNK = 32768
 _PIECE = 1 << 17
 _LOST = "the connection was lost"
-_NO_CHANNEL = "Timeout opening channel"  # as paramiko says it
+_NO_CHANNEL = "Timeout opening channel"  # paramiko's message
 
-# The caller gets every error as an exception. paramiko would also log it, with a traceback.
+# Callers get every error as an exception; paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class SshRunner(CommandRunner):
     """Another machine.
 
-    If the connection is lost, the command that runs fails, and the next one connects again.
+    If the connection is lost, the running command fails, and the next one reconnects.
     """
 
     def __init__(self, node: NodeSpec, connector: SshConnector) -> None:
@@ -42,7 +42,7 @@ class SshRunner(CommandRunner):
             channel = self._channel(command)
             channel.settimeout(timeout_s)
             errors: list[bytes] = []
-            # In a thread: a program blocks when nobody reads one of its two streams.
+            # In a thread: a program blocks if nobody reads one of its two output streams.
             reader = threading.Thread(target=_drain_stderr, args=(channel, errors), daemon=True)
             reader.start()
             try:
@@ -60,7 +60,7 @@ class SshRunner(CommandRunner):
         return _SshStream(self.node.name, channel, mark)
 
     def close(self) -> None:
-        """Ends the connection; the next command connects again."""
+        """Ends the connection; the next command reconnects."""
         with self._lock:
             self._disconnect()
 
@@ -87,7 +87,7 @@ class SshRunner(CommandRunner):
         except OSError:
             if not channel.exit_status_ready():
                 raise
-            # It has exited without reading all of its input.
+            # The command has exited without reading all of its input.
 
     def _disconnect(self) -> None:
         if self._client is not None:
@@ -150,7 +150,7 @@ class _SshStream:
 
 
 def _send_all(channel: paramiko.Channel, data: bytes) -> None:
-    """Sends in pieces, because paramiko copies all that is left after every packet of 32 kB."""
+    """Sends in pieces, because paramiko copies all remaining data after every packet of 32 kB."""
     view = memoryview(data)
     for start in range(0, len(view), _PIECE):
         channel.sendall(bytes(view[start : start + _PIECE]))
@@ -168,7 +168,7 @@ def _drain_stderr(channel: paramiko.Channel, into: list[bytes]) -> None:
         try:
             chunk = channel.recv_stderr(_CHUNK)
         except TimeoutError:
-            continue  # Not an error here: the reader of the other stream decides, and closes both.
+            continue  # no error here: the reader of the other stream decides, and closes both
         if not chunk:
             return
         into.append(chunk)

@@ -1,4 +1,4 @@
-"""Proves to a machine who the user is: with keys, passwords, and answers to its questions."""
+"""Logs the user in to a machine: with keys, passwords, and answers to its questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from impala_tf.frontend.ssh_keys import UserKeys
 from impala_tf.frontend.ssh_settings import SshSettings
 
 _ANSWER_S = 120.0
-"""How long a person may take to answer a machine's question; sshd's own limit."""
+"""How long a person may take to answer a machine's question: sshd's own limit."""
 _MAX_FACTORS = 8
 _QUESTION_CHARS = 500
 _ONE_TIME = re.compile(r"code|token|one.?time|\botp\b|factor|\bpin\b", re.IGNORECASE)
@@ -26,11 +26,11 @@ class TooManyKeysError(paramiko.SSHException):
 
 
 class MoreIsWantedError(paramiko.AuthenticationException):
-    """The machine accepted something, and wants more that nobody can give it."""
+    """The machine accepted one factor, and wants another one that nobody can give."""
 
 
 class Login:
-    """Tries one way to log in after the other; paramiko calls `authenticate`."""
+    """Tries the ways to log in, one after another; paramiko calls `authenticate`."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Login:
         """Does nothing yet.
 
         Args:
-          name: of the machine, for questions to the user.
+          name: the machine's name, for questions to the user.
           settings: how to log in.
-          password: of the CSV.
-          ask_once: asks the user for a secret that more than one machine takes, or returns None.
-          ask: asks the user what only this machine wants to know now, or returns None.
-          host_keys: those that the machine may have.
+          password: the CSV's password.
+          ask_once: asks the user for a secret that more than one machine accepts, or returns None.
+          ask: asks the user a question of this login only, or returns None.
+          host_keys: the host keys that the machine may have.
         """
         self._name = name
         self._settings = settings
@@ -69,7 +69,7 @@ class Login:
         self.keys_are_refused = False
 
     def tried(self) -> str:
-        """Says what was tried."""
+        """Returns what was tried, in words."""
         keys = "your keys"
         if self._keys.agent_problem:
             keys += f" without the agent's: {self._keys.agent_problem},"
@@ -81,8 +81,8 @@ class Login:
         """Logs in.
 
         Raises:
-          MoreIsWantedError: if the machine wants a second factor that nobody can give it.
-          paramiko.AuthenticationException: if every way is refused.
+          MoreIsWantedError: the machine wants a second factor that nobody can give.
+          paramiko.AuthenticationException: the machine refuses every way.
         """
         self._host_keys.check_revoked(transport.get_remote_server_key())
         wanted = None if self.keys_are_refused else self._with_keys(transport)
@@ -93,8 +93,8 @@ class Login:
                 break
             wanted = self._with_another_factor(transport, wanted)
         if not transport.is_authenticated():
-            said = f"after {_MAX_FACTORS} answers the machine still wants more"
-            raise paramiko.AuthenticationException(said)
+            reason = f"after {_MAX_FACTORS} answers the machine still wants more"
+            raise paramiko.AuthenticationException(reason)
 
     def _with_keys(self, transport: paramiko.Transport) -> Sequence[str] | None:
         """Returns what the machine wants besides a key, or None if it accepts none."""
@@ -104,7 +104,7 @@ class Login:
                 try:
                     wanted = transport.auth_publickey(self._settings.username, key)
                 except paramiko.BadAuthenticationType:
-                    break  # The machine wants no keys.
+                    break  # the machine accepts no keys
                 except (paramiko.SSHException, OSError):  # refused, or the agent does not sign
                     if not transport.is_active():
                         raise
@@ -132,7 +132,7 @@ class Login:
     def _with_another_factor(
         self, transport: paramiko.Transport, wanted: Sequence[str]
     ) -> Sequence[str]:
-        """Does one of the methods that the machine wants; returns those that it wants then."""
+        """Uses one of the methods that the machine wants; returns those that it wants next."""
         user = self._settings.username
         by_questions = "keyboard-interactive" in wanted
         if "password" in wanted and (self._password is not None or not by_questions):
@@ -192,6 +192,8 @@ class Login:
 
 
 def _printable(text: str) -> str:
-    """Returns a machine's text without what would control the terminal."""
-    kept = "".join(each for each in text if each.isprintable() or each == "\n")
-    return kept.strip()[:_QUESTION_CHARS]
+    """Returns a machine's text without characters that control the terminal."""
+    printable = "".join(
+        character for character in text if character.isprintable() or character == "\n"
+    )
+    return printable.strip()[:_QUESTION_CHARS]

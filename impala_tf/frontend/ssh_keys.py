@@ -1,4 +1,4 @@
-"""The user's keys for SSH: of the agent and of files, in the order in which they are offered."""
+"""The user's SSH keys, from the agent and from files, in the order in which they are offered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Agent(paramiko.agent.AgentSSH):
         super().__init__()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.settimeout(_ANSWER_S)  # It may ask the user, who may be away.
+            connection.settimeout(_ANSWER_S)  # the agent may ask the user, who may be away
             connection.connect(path)
             self._connect(connection)  # type: ignore[attr-defined]
         except BaseException:
@@ -43,20 +43,20 @@ class Agent(paramiko.agent.AgentSSH):
 
 
 class AgentKey(paramiko.AgentKey):
-    """A key of an agent, alone or with a certificate; paramiko's own offers no certificate."""
+    """A key of an agent, alone or with a certificate, which paramiko's own class does not offer."""
 
     def __init__(self, key: paramiko.AgentKey, certificate: bytes | None = None) -> None:
-        """Takes a key, or a certificate, as the agent has it, and a certificate of that key."""
+        """Takes a key or a certificate from the agent, and optionally a certificate of that key."""
         super().__init__(key.agent, key.blob)
         self.public_blob = _public_blob(certificate or key.blob)  # type: ignore[assignment]
 
     def asbytes(self) -> bytes:
-        """Returns what the agent calls the key that it is to sign with."""
+        """Returns the blob by which the agent identifies the key to sign with."""
         return self.blob
 
 
 class UserKeys:
-    """Offers the user's keys one after the other."""
+    """Offers the user's keys, one after another."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class UserKeys:
         """Reads nothing yet.
 
         Args:
-          files: private keys, or public ones whose private half the agent has; FILE-cert.pub may
-            be a certificate of it.
+          files: private keys, or public keys whose private half the agent has; FILE-cert.pub may
+            be a certificate of the key.
           certificates: certificates of any of the keys.
-          agent: its socket, if there is one.
-          identities_only: whether to use only those keys of the agent that are in `files`.
+          agent: the agent's socket, if there is an agent.
+          identities_only: whether to use only those of the agent's keys that are in `files`.
           ask: asks the user for a passphrase, or returns None.
         """
         self._files = files
@@ -82,17 +82,17 @@ class UserKeys:
         self._identities_only = identities_only
         self._ask = ask
         self.agent_problem = ""
-        """Why the agent cannot be used, if so."""
+        """Why the agent cannot be used; '' if it can."""
 
     def __iter__(self) -> Iterator[paramiko.PKey]:
-        """Yields the keys: those of the files, then the agent's others, then encrypted files.
+        """Yields the keys: those of the files, then the agent's other keys, then encrypted files.
 
         A file whose key the agent has is not read, so nobody is asked for its passphrase. A key
-        comes with each of its certificates, and alone. As OpenSSH does, the agent's keys that have
-        a certificate come first: a machine hangs up after some keys.
+        is offered with each of its certificates, and alone. As in OpenSSH, the agent's keys with
+        a certificate come first, because machines hang up after a few keys.
 
         Raises:
-          paramiko.AuthenticationException: if the user's passphrase is wrong.
+          paramiko.AuthenticationException: the user's passphrase is wrong.
         """
         with contextlib.ExitStack() as stack:
             blobs = {path: public_blob(path) or b"" for path in self._files}
@@ -105,9 +105,13 @@ class UserKeys:
                         yield AgentKey(key, certificate)
             encrypted = []
             for path, blob in blobs.items():
-                of_file = [each for each in of_agent if each == blob or _is_of(each, blob)]
+                of_file = [
+                    candidate
+                    for candidate in of_agent
+                    if candidate == blob or _is_of(candidate, blob)
+                ]
                 if of_file:
-                    yield from (of_agent.pop(each) for each in of_file)
+                    yield from (of_agent.pop(candidate) for candidate in of_file)
                     continue
                 try:
                     read = _read(path, None)
@@ -121,8 +125,8 @@ class UserKeys:
 
     def _known_certificates(self) -> list[bytes]:
         beside = (path.with_name(f"{path.name}-cert") for path in self._files)
-        found = (public_blob(path) for path in (*self._certificates, *beside))
-        return list(dict.fromkeys(blob for blob in found if blob is not None))
+        blobs = (public_blob(path) for path in (*self._certificates, *beside))
+        return list(dict.fromkeys(blob for blob in blobs if blob is not None))
 
     def _of_agent(
         self, stack: contextlib.ExitStack, files: Sequence[bytes]
@@ -152,14 +156,14 @@ class UserKeys:
 
 
 def public_blob(path: Path) -> bytes | None:
-    """Returns the public key that belongs to the private or public key file `path`, if it is known.
+    """Returns the public key of a private or public key file, if it is known.
 
-    As OpenSSH does: `path` itself, `path`.pub, or the public half in a private key, which is not
-    encrypted in OpenSSH's format.
+    As in OpenSSH, it is in `path`, in `path`.pub, or in the private key, where OpenSSH's format
+    does not encrypt the public half.
     """
-    for each in (path, path.with_name(f"{path.name}.pub")):
+    for file in (path, path.with_name(f"{path.name}.pub")):
         with contextlib.suppress(OSError, ValueError, IndexError, binascii.Error):
-            text = each.read_text(encoding="ascii")
+            text = file.read_text(encoding="ascii")
             if not text.startswith(_PEM):
                 return base64.b64decode(text.split()[1], validate=True)
     with contextlib.suppress(OSError, ValueError, paramiko.SSHException, binascii.Error):
@@ -175,7 +179,7 @@ def public_blob(path: Path) -> bytes | None:
 
 
 def _is_of(certificate: bytes, key: bytes) -> bool:
-    """Returns whether the first one is a certificate of the second one, a public key."""
+    """Returns whether a blob is a certificate of a public key."""
     if _CERTIFICATE not in certificate[:64] or not key:
         return False
     certified, plain = paramiko.Message(certificate), paramiko.Message(key)
@@ -187,7 +191,7 @@ def _is_of(certificate: bytes, key: bytes) -> bool:
 
 
 def _public_blob(blob: bytes) -> paramiko.pkey.PublicBlob | None:
-    """Returns a certificate for paramiko; None for a key."""
+    """Returns a certificate as paramiko's type; None for a plain key."""
     if _CERTIFICATE not in blob[:64]:
         return None
     return paramiko.pkey.PublicBlob.from_message(paramiko.Message(blob))
@@ -196,10 +200,10 @@ def _public_blob(blob: bytes) -> paramiko.pkey.PublicBlob | None:
 def _with_certificates(
     key: paramiko.PKey | None, certificates: Sequence[bytes]
 ) -> Iterator[paramiko.PKey]:
-    """Yields a private key with each certificate that is its own, and alone."""
+    """Yields a private key with each of its certificates, and alone."""
     if key is None:
         return
-    own = [each for each in certificates if _is_of(each, key.asbytes())]
+    own = [certificate for certificate in certificates if _is_of(certificate, key.asbytes())]
     for blob in (*map(_public_blob, own), None):
         offered = copy.copy(key)
         offered.public_blob = blob
@@ -207,10 +211,10 @@ def _with_certificates(
 
 
 def _read(path: Path, passphrase: Secret | None) -> paramiko.PKey | None:
-    """Returns a private key; None for a file of another kind, or one that only OpenSSH can use.
+    """Returns a private key; None for other files, and for keys that only OpenSSH can use.
 
     Raises:
-      TypeError: if it is encrypted and the passphrase is missing or wrong.
+      TypeError: the key is encrypted, and the passphrase is missing or wrong.
     """
     password = passphrase.reveal().encode() if passphrase is not None else None
     try:

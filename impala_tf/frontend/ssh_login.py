@@ -43,7 +43,7 @@ class SshConnector:
         Args:
           passwords: {name of the node: password}, tried after all keys; never shown.
           accept_new_host_keys: whether to trust and remember machines that are not known yet.
-          known_hosts: defaults to what ~/.ssh/config says.
+          known_hosts: the file of known hosts. Default: the ones in ~/.ssh/config.
           ask: asks the user for a secret, or returns None.
         """
         self._passwords = passwords
@@ -55,16 +55,16 @@ class SshConnector:
         self._jump_hosts = JumpHosts(accept_new_host_keys, known_hosts)
 
     def connect(self, node: NodeSpec) -> paramiko.SSHClient:
-        """Logs in. Tries the CSV's key, the agent's, the user's in ~/.ssh, and then the password.
+        """Logs in. Tries the CSV's key, the agent's keys, those in ~/.ssh, and then the password.
 
         Raises:
           ClusterError: with the reason in one line. For an unknown or changed host key, it includes
             the fingerprint.
         """
         name, settings, password = node.name, settings_of(node), self._passwords.get(node.name)
-        known = (self._known_hosts,) if self._known_hosts else settings.known_hosts
+        known_hosts = (self._known_hosts,) if self._known_hosts else settings.known_hosts
         accept = self._accept or settings.accepts_new
-        host_keys = HostKeys(known, settings.host_key_name, node.host_key, accept)
+        host_keys = HostKeys(known_hosts, settings.host_key_name, node.host_key, accept)
         login = Login(name, settings, password, self.ask_once, self.ask_each, host_keys)
         try:
             try:
@@ -72,13 +72,13 @@ class SshConnector:
             except TooManyKeysError:
                 login.keys_are_refused = True
                 return self._open(settings, host_keys, login)
-        except (ClusterError, MoreIsWantedError) as error:  # the first: of a jump host
+        except (ClusterError, MoreIsWantedError) as error:  # ClusterError: of a jump host
             raise ClusterError(f"{name}: {error}") from None
         except paramiko.AuthenticationException as error:
             raise ClusterError(
                 f"{name}: login of {settings.username} refused; tried {login.tried()} ({error})"
             ) from None
-        # The last: ~/.ssh/config has a HostName that is none, such as a..b.
+        # UnicodeError: ~/.ssh/config has a malformed HostName, such as a..b.
         except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
             raise ClusterError(f"{name}: {_why_not(node, settings, error)}") from None
 
@@ -94,7 +94,7 @@ class SshConnector:
             return self._answers[prompt]
 
     def ask_each(self, prompt: str) -> Secret | None:
-        """Asks the user for what is good for one login only."""
+        """Asks the user for a secret that is good for one login only."""
         with self._asking:
             return self._ask(prompt)
 
@@ -105,7 +105,7 @@ class SshConnector:
             host_keys.prepare(client)
             client.connect(
                 settings.host_key_name,
-                port=SSH_PORT,  # the name already has the real one, if it is another
+                port=SSH_PORT,  # a port that is not 22 is in the name already
                 username=settings.username,
                 sock=connection,
                 timeout=CONNECT_TIMEOUT_S,
@@ -122,12 +122,12 @@ class SshConnector:
             client.close()
             connection.close()
             is_lost = type(error) in (paramiko.SSHException, EOFError) or isinstance(error, OSError)
-            if isinstance(connection, ProxySocket) and is_lost and (said := connection.said()):
-                raise paramiko.SSHException(said) from None
+            if isinstance(connection, ProxySocket) and is_lost and (output := connection.said()):
+                raise paramiko.SSHException(output) from None
             raise
 
     def _socket(self, settings: SshSettings) -> socket.socket:
-        """Returns what carries the connection: TCP, or a command."""
+        """Returns the socket for the connection: TCP, or a command's input and output."""
         address = (settings.hostname, settings.port)
         if settings.proxy_command is not None:
             return ProxySocket(["sh", "-c", f"exec {settings.proxy_command}"], may_ask=True)
@@ -135,7 +135,7 @@ class SshConnector:
             jump = self._jump_hosts.command(settings.proxy_jump, host_port(*address))
             return ProxySocket(jump, may_ask=False)
         connection = socket.create_connection(address, CONNECT_TIMEOUT_S)
-        # Otherwise a command on a machine that was switched off waits for a quarter of an hour.
+        # Otherwise, a command on a machine that is switched off hangs for a quarter of an hour.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
         return connection
 

@@ -1,6 +1,6 @@
-"""What carries an SSH connection where TCP cannot: a command of the user's, or jump hosts.
+"""Carries SSH connections where plain TCP cannot: by a command of the user's, or by jump hosts.
 
-OpenSSH itself logs in to jump hosts, so its settings, keys, agents and questions are the user's.
+OpenSSH itself logs in to jump hosts, so it uses the user's settings, keys and agents.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from impala_tf.frontend.ssh_settings import is_openssh_home, lookup, openssh
 _LOGIN_S = 150.0
 """How long a login may take: sshd gives a person two minutes to answer its questions."""
 _PERSIST_S = 60
-"""How long a connection to a jump host stays that no machine uses."""
+"""How long an unused connection to a jump host stays open."""
 _NEXT_TRY_S = 10.0
-"""For how long a refused login counts for all machines behind a jump host: many would lock it."""
+"""How long to wait after a refused login to a jump host: many tries would lock the account."""
 _LIMITS = {"ConnectTimeout": "15", "ServerAliveInterval": "15", "ServerAliveCountMax": "2"}
 _ANSWER_S = 10.0
-"""Of an ssh that has the connection, on this machine."""
+"""How long an ssh process of this machine may take to answer about its connection."""
 _END_S = 2.0
 
 
@@ -37,24 +37,25 @@ def is_terminal() -> bool:
 
 
 class ProxySocket(socket.socket):
-    """A socket that is the input and output of a command, which ends with it."""
+    """A socket for a command's input and output. Closing it ends the command."""
 
     def __init__(self, command: Sequence[str], may_ask: bool) -> None:
         """Starts the command.
 
         Args:
-          command: its words.
-          may_ask: whether it keeps the terminal, to ask; then Ctrl-C ends it, too.
+          command: the command's words.
+          may_ask: whether the command keeps the terminal, to ask the user; then Ctrl-C ends it,
+            too.
 
         Raises:
-          OSError: it cannot be started.
+          OSError: the command cannot be started.
         """
-        here, there = socket.socketpair()
-        super().__init__(fileno=here.detach())
+        own_end, other = socket.socketpair()
+        super().__init__(fileno=own_end.detach())
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        with there:
+        with other:
             self._process = subprocess.Popen(
-                command, stdin=there.fileno(), stdout=there.fileno(), stderr=self._errors,
+                command, stdin=other.fileno(), stdout=other.fileno(), stderr=self._errors,
                 start_new_session=not may_ask,
             )  # fmt: skip
 
@@ -69,14 +70,14 @@ class ProxySocket(socket.socket):
             self._process.wait()
 
     def said(self) -> str:
-        """Ends the command; returns the last of what it printed as errors, in one line."""
+        """Ends the command; returns the end of its error output, in one line."""
         self.close()
         self._errors.seek(0)
         return _last(self._errors.read().decode(errors="replace").splitlines())
 
 
 class JumpHosts:
-    """Logs in to jump hosts; all machines behind one share its connection. Thread-safe."""
+    """Logs in to jump hosts; all machines behind a jump host share its connection. Thread-safe."""
 
     def __init__(self, accept_new_host_keys: bool, known_hosts: Path | None) -> None:
         """Connects to nothing yet; see `impala_tf.frontend.ssh_login.SshConnector`."""
@@ -86,15 +87,15 @@ class JumpHosts:
         self._hops: dict[str, _Hop] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def command(self, hops: str, there: str) -> list[str]:
+    def command(self, hops: str, target: str) -> list[str]:
         """Returns the command whose input and output are a connection to an address.
 
         Args:
           hops: [USER@]HOST[:PORT] of the jump hosts, separated by commas.
-          there: host:port, as the last of them reaches it.
+          target: host:port, as the last jump host reaches it.
 
         Raises:
-          ClusterError: a jump host cannot be used. Names it, and says what ssh printed.
+          ClusterError: a jump host cannot be used; names it, and quotes ssh.
         """
         with self._lock:
             hop = self._hops.setdefault(hops, _Hop(hops.rpartition(",")[2]))
@@ -102,7 +103,7 @@ class JumpHosts:
             if not hop.words:
                 hop.words = self._words(hops)
             _log_in(hop, self._accept)
-        return [*hop.words, "-o", "BatchMode=yes", "-W", there, hop.destination]
+        return [*hop.words, "-o", "BatchMode=yes", "-W", target, hop.destination]
 
     def close(self) -> None:
         """Closes the connections that were opened for this run."""
@@ -114,18 +115,18 @@ class JumpHosts:
         self._folder.cleanup()
 
     def _words(self, hops: str) -> list[str]:
-        """Returns how `ssh` is called for the last jump host."""
+        """Returns the `ssh` command for the last jump host."""
         before, _, last = hops.rpartition(",")
         settings = lookup(f"ssh://{last}", None, None, f"jump host {last}")
-        # The user's own connection is used if there is one, and else made.
+        # The user's shared connection is used if there is one, and made otherwise.
         path = settings.control_path or self._own_path()
         options = {"ControlMaster": "auto", "ControlPath": _quoted(path), **_LIMITS}
-        options["ClearAllForwardings"] = "yes"  # A LocalForward would take the user's port.
+        options["ClearAllForwardings"] = "yes"  # a LocalForward would occupy the user's port
         if settings.control_persist == "no":
             options["ControlPersist"] = str(_PERSIST_S)
-        known = (self._known_hosts,) if self._known_hosts else settings.known_hosts
+        known_hosts = (self._known_hosts,) if self._known_hosts else settings.known_hosts
         if self._known_hosts or not is_openssh_home():
-            options["UserKnownHostsFile"] = " ".join(map(_quoted, known))
+            options["UserKnownHostsFile"] = " ".join(map(_quoted, known_hosts))
         if self._accept:
             options["StrictHostKeyChecking"] = "accept-new"
         before = before or settings.proxy_jump or ""
@@ -139,7 +140,7 @@ class JumpHosts:
     def _own_path(self) -> str:
         with self._lock:
             if self._folder is None:
-                # The path of a socket must be short.
+                # socket paths must be short
                 self._folder = tempfile.TemporaryDirectory(prefix="impala-", dir="/tmp")
             return f"{self._folder.name}/%C"
 
@@ -166,7 +167,7 @@ def _log_in(hop: _Hop, accept: bool) -> None:
 
 
 def _problem(hop: _Hop, accept: bool) -> str:
-    """Logs in to a jump host, and leaves ssh in the background; returns why that failed, or ''."""
+    """Logs in to a jump host; leaves ssh in the background. Returns why that failed, or ''."""
     silent = [] if is_terminal() else ["-o", "BatchMode=yes"]
     command = [*hop.words, *silent, "-f", "-N", hop.destination]
     process = subprocess.Popen(
@@ -181,7 +182,7 @@ def _problem(hop: _Hop, accept: bool) -> str:
             if is_terminal() or line.startswith("Warning: Permanently added"):
                 print(line.rstrip(), file=sys.stderr)
 
-    # In a thread: what stays in the background may keep the stream open.
+    # In a thread: the ssh in the background may keep the stream open.
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
@@ -207,7 +208,7 @@ def _quiet(*command: str) -> int:
 
 
 def _last(lines: Sequence[str]) -> str:
-    """Returns the last of what a program printed, in one line."""
+    """Returns the last two lines of a program's output, as one line."""
     texts = (line.strip().rstrip(".") for line in lines)
     return "; ".join([text for text in texts if text][-2:])
 

@@ -1,4 +1,4 @@
-"""What OpenSSH's own configuration says about a machine: if `ssh HOST` works, this works."""
+"""OpenSSH's own configuration of a machine, so that login works wherever `ssh HOST` does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from impala_tf.frontend.plan import NodeSpec
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TOKEN = re.compile("%(.)")
-"""In IdentityFile, CertificateFile and ProxyCommand; `ssh -G` replaces the others' itself."""
+"""Tokens in IdentityFile, CertificateFile and ProxyCommand; `ssh -G` replaces all others."""
 _PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTILINE)
-# OpenSSH's "no" also lets in machines whose key has changed, which is never done here.
+# OpenSSH's "no" also accepts machines whose key has changed, which this launcher never does.
 _ACCEPT_NEW = ("accept-new", "no", "off", "false")
 _NOWHERE = (Path(os.devnull),)
 _RESOLVE_S = 30.0
@@ -34,24 +34,25 @@ class SshSettings(NamedTuple):
     port: int
     username: str
     key_filenames: tuple[Path, ...]
-    """Private keys, or public ones whose private half the agent has; those that exist."""
+    """Existing files: private keys, or public keys whose private half the agent has."""
     certificates: tuple[Path, ...]
-    """CertificateFile."""
+    """The files of CertificateFile."""
     agent: str | None
     """The socket of the SSH agent."""
     identities_only: bool
-    """Whether to use only those keys of the agent that are in `key_filenames`, or certify them."""
+    """Whether to use only those of the agent's keys that are in `key_filenames`, or their
+    certificates."""
     known_hosts: tuple[Path, ...]
-    """The first one is where new keys are added."""
+    """New keys are added to the first one."""
     accepts_new: bool
-    """Whether machines that no file names are trusted: StrictHostKeyChecking."""
+    """Whether to trust machines that no file names (StrictHostKeyChecking)."""
     host_key_name: str
-    """The name under which known_hosts has the machine's key."""
+    """The machine's name in known_hosts."""
     proxy_jump: str | None
     """[USER@]HOST[:PORT] of the hops before the machine, separated by commas."""
     proxy_command: str | None
     control_path: str | None
-    """Of a connection that OpenSSH shares."""
+    """The socket of a connection that OpenSSH shares."""
     control_persist: str
     """Seconds, 'yes', or 'no'."""
 
@@ -60,7 +61,7 @@ def settings_of(node: NodeSpec) -> SshSettings:
     """Returns the settings for a machine of the CSV, whose columns win over ~/.ssh/config.
 
     Raises:
-      ClusterError: if the configuration or the CSV's key cannot be used.
+      ClusterError: the configuration or the CSV's key cannot be used.
     """
     configured = lookup(node.ssh_host, node.ssh_port, node.ssh_username, node.name)
     if node.key_filename is None:
@@ -76,12 +77,12 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
 
     Args:
       host: address, host name, or alias.
-      port: None for what the configuration says.
-      username: None for what the configuration says.
-      name: the machine's, in errors.
+      port: None for the one in the configuration.
+      username: None for the one in the configuration.
+      name: the machine's name in errors.
 
     Raises:
-      ClusterError: if the configuration cannot be used.
+      ClusterError: the configuration cannot be used.
     """
     given = _ask_openssh(host, port, username, name)
     home = Path.home()
@@ -102,7 +103,7 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         return _TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)
 
     def files(key: str, default: Sequence[str]) -> list[Path]:
-        return [Path(expanded(each)).expanduser() for each in given.get(key, default)]
+        return [Path(expanded(text)).expanduser() for text in given.get(key, default)]
 
     default_keys = [str(home / ".ssh" / key) for key in _DEFAULT_KEYS]
     real_port = int(first("port", str(port or SSH_PORT)))
@@ -144,7 +145,7 @@ def _agent_socket(setting: str) -> str | None:
 
 
 def openssh() -> list[str]:
-    """Returns `ssh`, told where the user's configuration is."""
+    """Returns the command `ssh`, with the user's configuration file."""
     if is_openssh_home():
         return ["ssh"]
     own = Path.home() / ".ssh" / "config"
@@ -152,7 +153,7 @@ def openssh() -> list[str]:
 
 
 def is_openssh_home() -> bool:
-    """Returns whether the home folder is OpenSSH's, which ignores $HOME."""
+    """Returns whether $HOME is the folder that OpenSSH uses, which ignores $HOME."""
     return Path.home() == _home()
 
 
@@ -163,12 +164,12 @@ def _home() -> Path:
 def _ask_openssh(
     host: str, port: int | None, username: str | None, name: str
 ) -> dict[str, list[str]]:
-    """Returns {option: its values} as `ssh -G` prints them; {} if OpenSSH is not installed."""
+    """Returns {option: its values} from `ssh -G`; {} if OpenSSH is not installed."""
     if shutil.which("ssh") is None:
         own = Path.home() / ".ssh" / "config"
-        if own.is_file() and (found := _PROXY.search(own.read_text(errors="replace"))):
+        if own.is_file() and (match := _PROXY.search(own.read_text(errors="replace"))):
             raise ClusterError(
-                f"{name}: ~/.ssh/config has {found[1]}, which needs the command ssh, and there is "
+                f"{name}: ~/.ssh/config has {match[1]}, which needs the command ssh, and there is "
                 "none here; install openssh-client"
             )
         return {}
@@ -183,8 +184,8 @@ def _ask_openssh(
         slow = f"ssh -G {host} takes longer than {_RESOLVE_S:g} s; is a Match exec slow?"
         raise ClusterError(f"{name}: ~/.ssh/config: {slow}") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or f"ssh -G {host} failed").splitlines()[-1]
-        raise ClusterError(f"{name}: ~/.ssh/config: {said}")
+        reason = (done.stderr.strip() or f"ssh -G {host} failed").splitlines()[-1]
+        raise ClusterError(f"{name}: ~/.ssh/config: {reason}")
     options: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         option, _, value = line.partition(" ")

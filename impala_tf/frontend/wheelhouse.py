@@ -1,4 +1,4 @@
-"""Packages that are downloaded here and sent to the machines, so that these need no index."""
+"""Packages that are downloaded here and sent to the machines, so that machines need no index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from impala_tf.frontend import project
 from impala_tf.frontend.errors import ClusterError
 
 _BUILD_TOOLS = ("pip", "setuptools", "wheel", "packaging", "pyyaml", "psutil", "cloudpickle")
-"""What impala_tf/frontend/install_horovod.sh needs first."""
+"""What impala_tf/frontend/install_horovod.sh needs to build."""
 
 
 class Kind(NamedTuple):
@@ -27,14 +27,14 @@ class Kind(NamedTuple):
     with_horovod: bool
     """Whether to include Horovod's source and what builds it."""
     python: str
-    """The machines' version, such as 3.12: most wheels are for one version only."""
+    """The machines' Python version, such as 3.12: most wheels are for one version only."""
 
 
 class Wheelhouse:
     """Downloads what each kind of machine needs, once, into a folder that is kept. Thread-safe."""
 
     def __init__(self, root: Path) -> None:
-        """`root`: the project; its constraints.txt pins the versions."""
+        """Takes the project's folder, whose constraints.txt pins the versions."""
         self._constraints = root / project.CONSTRAINTS
         self._lock = threading.Lock()
         self._found: dict[Kind, Path | ClusterError] = {}
@@ -45,7 +45,7 @@ class Wheelhouse:
         """Returns the folder with the packages of a kind of machine, and nothing else.
 
         Raises:
-          ClusterError: if pip cannot get a package.
+          ClusterError: pip cannot get a package.
         """
         with self._lock:
             if kind not in self._found:
@@ -53,10 +53,10 @@ class Wheelhouse:
                     self._found[kind] = self._download(kind)
                 except ClusterError as error:
                     self._found[kind] = error
-            found = self._found[kind]
-        if isinstance(found, ClusterError):
-            raise ClusterError(found.problems)
-        return found
+            result = self._found[kind]
+        if isinstance(result, ClusterError):
+            raise ClusterError(result.problems)
+        return result
 
     def cancel(self) -> None:
         """Ends a download."""
@@ -71,21 +71,21 @@ class Wheelhouse:
         # -P: a file in the current folder, such as random.py, must not hide a module of Python's.
         pip = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "-d", str(folder),
                "-c", str(self._constraints)]  # fmt: skip
-        here = ".".join(platform.python_version_tuple()[:2])
-        # For another Python than its own, pip takes wheels only.
+        own = ".".join(platform.python_version_tuple()[:2])
+        # For another Python than its own, pip accepts only wheels.
         other = [f"--python-version={kind.python}", "--only-binary=:all:"]
         tools = _BUILD_TOOLS if kind.with_horovod else ()
         try:
-            self._call([*pip, *(other if kind.python != here else ()), *kind.wanted, *tools])
+            self._call([*pip, *(other if kind.python != own else ()), *kind.wanted, *tools])
             if kind.with_horovod:
                 source = ["--no-deps", "--no-binary=horovod", "--no-build-isolation", "horovod"]
                 self._call([*pip, *source])
         except ClusterError as error:
-            if kind.python == here:
+            if kind.python == own:
                 raise
             raise ClusterError(
-                f"{error}; the machine has Python {kind.python}, this one {here}: give it Python "
-                f"{here}, or leave out --wheelhouse"
+                f"{error}; the machine has Python {kind.python}, this one {own}: give it Python "
+                f"{own}, or leave out --wheelhouse"
             ) from error
         return folder
 
@@ -95,7 +95,7 @@ class Wheelhouse:
         )
         if self._cancelled:
             self._pip.terminate()
-        _, said = self._pip.communicate()
+        _, errors = self._pip.communicate()
         if self._pip.returncode != 0:
-            lines = [line for line in said.splitlines() if line.strip()]
+            lines = [line for line in errors.splitlines() if line.strip()]
             raise ClusterError(f"{shlex.join(command[:5])}: {lines[-1] if lines else 'failed'}")

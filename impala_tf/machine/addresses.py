@@ -9,11 +9,11 @@ import socket
 
 
 def is_here(host: str) -> bool:
-    """Tells whether a host name or address is this machine's: only those can be bound to."""
+    """Tells whether a host name or address is this machine's, by binding to it."""
     try:
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:
-        return False  # The name is unknown.
+        return False  # the name is unknown
     for family, kind, protocol, _, address in candidates:
         with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
             probe.bind(address)
@@ -24,8 +24,8 @@ def is_here(host: str) -> bool:
 def is_loopback_name(host: str) -> bool:
     """Tells whether a host name other than localhost means loopback here.
 
-    A learner that listens there is out of reach for other machines. Debian's /etc/hosts has
-    127.0.1.1 for the machine's own name.
+    Other machines cannot reach a learner that listens there. Debian's /etc/hosts has 127.0.1.1 for
+    the machine's own name.
     """
     if host.lower() == "localhost":
         return False
@@ -36,24 +36,24 @@ def is_loopback_name(host: str) -> bool:
     else:
         return False
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+        candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:
         return False
-    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in candidates)
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Tells whether another process listens where a learner is to listen.
+    """Tells whether another process listens where a learner should listen.
 
     If `host` is not this machine's, because of NAT, a learner listens on all of its addresses.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    here = host if is_here(host) else ("::" if family == socket.AF_INET6 else "")
+    address = host if is_here(host) else ("::" if family == socket.AF_INET6 else "")
     with socket.socket(family) as probe:
-        # A connection that ended a moment ago does not count.
+        # A connection that has just ended does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((here, port))
+            probe.bind((address, port))
         except OSError as error:
             return error.errno == errno.EADDRINUSE
     return False

@@ -1,8 +1,9 @@
 """A run's own certificate authority: only processes with its files can take part.
 
-The authority signs a certificate for learners, valid only for servers, and those of actors, valid
-only for clients. A launched run has one for every machine, which can be revoked; the authority's
-key is kept only where it is launched. In other runs all actors share one, and no key is kept.
+The authority signs a certificate for learners, valid only for servers, and certificates for actors,
+valid only for clients. In a launched run, every machine with actors has its own certificate, which
+can be revoked; the authority's key is kept only where the run is launched. In other runs, all
+actors share one certificate, and the authority's key is not kept.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from impala_tf.config import ConfigError
 
 ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
-"""All that an actor needs, and all that is copied to a remote actor."""
+"""The files that an actor needs; only these are copied to a remote actor."""
 LEARNER_FILES = ("ca.pem", "learner.pem", "learner.key")
 REVOKED = "revoked"
-"""The file that a learner reads again and again: names in certificates, one a line."""
+"""The file of revoked certificates' names, one per line, which learners read repeatedly."""
 
 # Clients check this name instead of the host's, so a run's certificate works on any host.
 LEARNER_NAME = "learner.impala"
@@ -37,7 +38,7 @@ _AUTHORITY_KEY = "authority.key"
 _MACHINES = "machines"  # a folder for each machine's own certificate
 _LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(days=1)
-# A run that starts with less than this left gets new certificates; one that is running says so.
+# With fewer days left, a run that starts gets new certificates, and a running one warns.
 RENEW_DAYS = 30.0
 
 
@@ -45,12 +46,12 @@ def create(directory: Path, keep_authority: bool = False) -> None:
     """Creates the certificates of a new run in `directory`, all of them or none.
 
     Args:
-      directory: is empty or does not exist.
-      keep_authority: whether `of_machine` may sign more of them later. If not, a stolen folder
+      directory: a folder that is empty or does not exist.
+      keep_authority: whether `of_machine` may sign more certificates later. If not, a stolen folder
         cannot be used to make more.
 
-    Raises: ConfigError if `directory` is not empty or cannot be written, or if others could read
-      what is written there.
+    Raises:
+      ConfigError: `directory` is not empty, cannot be written, or cannot be kept private.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -71,22 +72,22 @@ def create(directory: Path, keep_authority: bool = False) -> None:
 
 
 def ensure(directory: Path) -> None:
-    """Creates the certificates unless there are some; safe for several processes at once."""
+    """Creates the certificates if there are none; safe for several processes at once."""
     if not _has_any(directory):
         try:
             create(directory)
         except ConfigError:
-            if not _has_any(directory):  # otherwise another process created them first
+            if not _has_any(directory):  # else another process was faster
                 raise
 
 
 def renew(directory: Path, keep_authority: bool = False) -> bool:
     """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
 
-    Call it before a run starts: processes with the old certificates and the new ones refuse each
-    other.
+    Call this before a run starts: processes with old and new certificates refuse each other.
 
-    Raises: ConfigError if they cannot be written.
+    Raises:
+      ConfigError: the certificates cannot be written.
     """
     if not _has_any(directory):
         create(directory, keep_authority)
@@ -105,22 +106,24 @@ def renew(directory: Path, keep_authority: bool = False) -> bool:
 
 def days_left(directory: Path) -> float:
     """Returns the days until the first certificate expires; infinity if there is none."""
-    left = [math.inf]
+    days = [math.inf]
     for path in directory.rglob("*.pem"):
         try:
             until = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
         except (OSError, ValueError):
-            continue  # named when it is used
-        left.append((until - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1))
-    return min(left)
+            continue  # the error is reported when the file is used
+        days.append((until - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1))
+    return min(days)
 
 
 def of_machine(directory: Path, machine: str) -> dict[str, str]:
     """Returns the ACTOR_FILES of a machine, {name: text}, with a certificate of its own.
 
-    The first call for a machine signs it. Without the authority's key, all machines share one.
+    The first call for a machine signs the certificate. Without the authority's key, all machines
+    share one.
 
-    Raises: ConfigError if a file cannot be read or written.
+    Raises:
+      ConfigError: a file cannot be read or written.
     """
     folder = _folder_of(directory, machine)
     try:
@@ -138,9 +141,10 @@ def revoke(directory: Path, machine: str) -> str:
     """Revokes a machine's certificate in this folder.
 
     Returns:
-      the text of the file `REVOKED`, which learners need in their folders, too.
+      The text of the file `REVOKED`, which learners need in their folders, too.
 
-    Raises: ConfigError if the machine has no certificate of its own, or the file cannot be written.
+    Raises:
+      ConfigError: the machine has no certificate of its own, or the file cannot be written.
     """
     folder = _folder_of(directory, machine)
     try:
@@ -164,7 +168,7 @@ def revoke(directory: Path, machine: str) -> str:
 
 
 def revoked_folder(directory: Path, machine: str) -> Path | None:
-    """Returns the folder to delete before a revoked machine is let in again; else None."""
+    """Returns the folder to delete to let a revoked machine in again; None if it is not revoked."""
     folder = _folder_of(directory, machine)
     return folder if (folder / REVOKED).exists() else None
 
@@ -198,7 +202,7 @@ def _sign_machine(directory: Path, machine: str, folder: Path) -> None:
     key = serialization.load_pem_private_key((directory / _AUTHORITY_KEY).read_bytes(), None)
     authority = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
     assert isinstance(key, ec.EllipticCurvePrivateKey)
-    # A machine that was revoked and let in again is told apart from what it was.
+    # Random, so that a machine that is let in again has another name than the revoked one.
     name = f"{machine[:40]} {secrets.token_hex(6)}"
     files = _signed("actor", name, ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH, authority, key)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What only one process of a user on this machine does at a time."""
+"""Claims, of which one process of a user on this machine can hold each at a time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def claimed(what: str) -> Iterator[bool]:
-    """Yields whether no other process of this user claims `what` now, and claims it.
+    """Claims `what` until the block ends; yields False if another process of this user has it.
 
     Raises:
-      OSError: for another reason than another claim.
+      OSError: the claim fails for another reason.
     """
     digest = hashlib.sha256(what.encode()).hexdigest()
-    # Unlike a lock file, the name of a socket leaves nothing behind, also if the process is killed.
+    # Unlike a lock file, a socket's name leaves nothing behind, even if the process is killed.
     with socket.socket(socket.AF_UNIX) as claim:
         try:
             claim.bind(f"\0impala_tf-{os.getuid()}-{digest}")

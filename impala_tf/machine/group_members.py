@@ -1,4 +1,4 @@
-"""Which learners of a run train together: a learner's supervisor tells it in a variable."""
+"""Which learners of a run train together. A supervisor tells its learner in a variable."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Members(NamedTuple):
     """The learners that train together."""
 
     numbers: tuple[int, ...]
-    """In ascending order, which is that of their ranks."""
+    """In ascending order, which is the order of their ranks."""
     away_since_unix_s: Mapping[int, float] = {}
-    """Of the other learners of the run."""
+    """{number of another learner of the run: since when it is away}."""
 
 
 def variables(members: Members) -> dict[str, str]:
-    """Returns what a supervisor adds to a learner's environment."""
+    """Returns the variables that a supervisor adds to a learner's environment."""
     return {_VARIABLE: json.dumps(members)}
 
 
 def from_environment() -> Members | None:
-    """Returns what this learner was told; None: it has no supervisor, or is the only one."""
+    """Returns the members from the environment; None without a supervisor or other learners."""
     text = os.environ.get(_VARIABLE)
     if text is None:
         return None

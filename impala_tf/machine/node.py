@@ -1,7 +1,6 @@
 """The processes of a run on one machine, and when they stop: learners first, then their actors.
 
-A local run has one node. A launched run has one on every machine, in
-frontend/node/supervisor.py.
+A local run has one node. A launched run has one on every machine, in frontend/node/supervisor.py.
 Standard library only, because those machines may be small.
 """
 
@@ -23,7 +22,7 @@ from impala_tf.machine.supervision import (
 TICK_S = 0.25
 """How often to call `Node.tick`."""
 _ACTOR_GRACE_S = 120.0
-"""--max_hours ends the learners first. They tell their actors, which have this long to exit."""
+"""How long actors have to exit after --max_hours has ended the learners, which tell them."""
 
 
 class Node:
@@ -31,14 +30,14 @@ class Node:
 
     Args:
       on_event: called with a command and one line for every exit and restart, from other threads.
-      max_hours: when the run ends. None: never.
-      ran_s: how long it has been running already, in seconds.
+      max_hours: the hours after which the run ends. None: never.
+      ran_s: how long the run has been running already, in seconds.
 
     Attributes:
-      processes: all that were added, by name.
-      stopping: whether all of them are to stop.
-      leaving: whether they are to start again when their machine is back.
-      hours_passed: what to say if `is_late`.
+      processes: {name: process} of all added processes.
+      stopping: whether all of them must stop.
+      leaving: whether they start again when their machine is back.
+      hours_passed: the message if `is_late`.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Node:
         self._on_event = on_event
         hours = float("inf") if max_hours is None else max_hours
         self.hours_passed = f"--max_hours={hours:g} have passed"
-        # The time of day may be set while this runs, and --max_hours should not notice.
+        # Changes of the time of day must not affect --max_hours.
         self._end_s = time.monotonic() - ran_s + 3600 * hours
 
     @property
@@ -67,7 +66,7 @@ class Node:
 
     @property
     def states(self) -> dict[str, ProcessState]:
-        """What is known about each process."""
+        """{name: state} of all processes."""
         return {name: process.state for name, process in self.processes.items()}
 
     def add(self, command: Command, **hooks: Any) -> SupervisedProcess:
@@ -77,23 +76,23 @@ class Node:
         return process
 
     def stop(self, leaving: bool = False) -> None:
-        """Lets `tick` stop all processes, to start again if `leaving`. For signal handlers, too."""
+        """Makes `tick` stop all processes, to restart later if `leaving`; signal-safe."""
         self.leaving = self.leaving or leaving
         self.stopping = True
 
     def tick(self, stopped: Collection[str] = ()) -> None:
-        """Stops what is to stop by now, and those named in `stopped`; returns at once."""
+        """Stops processes that are due to stop, and those named in `stopped`; returns at once."""
         late_s = time.monotonic() - self._end_s
         learner_runs = any(
             is_learner(name) and not process.over for name, process in self.processes.items()
         )
         for name, process in self.processes.items():
             late = late_s > (0 if is_learner(name) else _ACTOR_GRACE_S)
-            told = late or name in stopped
+            must_stop = late or name in stopped
             # A learner has to be stopped first, so that no unroll is on its way to it.
-            if told or (self.stopping and (is_learner(name) or not learner_runs)):
+            if must_stop or (self.stopping and (is_learner(name) or not learner_runs)):
                 reason = self.hours_passed if late else TOLD_TO_STOP
-                process.stop(leaving=self.leaving and not told, reason=reason)
+                process.stop(leaving=self.leaving and not must_stop, reason=reason)
 
     def close(self) -> None:
         """Stops all processes and waits for them."""
@@ -114,6 +113,6 @@ def run_end_command(
     command: str, logdir: str, states: Mapping[str, ProcessState], stdout: IO[str] | None = None
 ) -> None:
     """Runs --end_command in a shell, with the logdir and {name: state} as variables."""
-    told = " ".join(f"{name}={state.state}" for name, state in states.items())
-    environment = {**os.environ, "IMPALA_TF_LOGDIR": logdir, "IMPALA_TF_STATES": told}
+    summary = " ".join(f"{name}={state.state}" for name, state in states.items())
+    environment = {**os.environ, "IMPALA_TF_LOGDIR": logdir, "IMPALA_TF_STATES": summary}
     subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=stdout, env=environment)

@@ -24,7 +24,7 @@ STDOUT, STDERR = 1, 2
 """File descriptors."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
-# How long after the first signal others are the same request: all of them, and those of programs.
+# How long after the first signal others count as the same request: any signal, and SIGTERM.
 _SAME_S, _SAME_SIGTERM_S = 0.5, 10.0
 _DESCRIPTORS = 65_536
 _THREADS_S = 5.0
@@ -37,10 +37,11 @@ class StopRequest:
     command, and then the group with the command in it; Slurm and systemd signal all processes, and
     then a supervisor, which got the signal as well, sends its own; the kernel signals a process
     more than once when its parent ends (see `stop_with_parent`). So signals soon after the first
-    one are ignored, and SIGTERM, which nobody types, for longer, unless the parent has ended since.
+    one are ignored. SIGTERM, which nobody types, is ignored for longer, unless the parent has ended
+    since.
 
-    SIGHUP says that a terminal was closed, or an SSH connection lost; it comes again when the shell
-    has ended, and is always the same request. Under nohup it is ignored, and stays so.
+    SIGHUP means that a terminal was closed, or an SSH connection lost. It comes again when the
+    shell has ended, and is always the same request. Under nohup, it stays ignored.
     """
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class StopRequest:
 
 
 def _show_cursor() -> None:
-    """Undoes what the live panel does to a terminal, and would undo at a usual exit."""
+    """Shows the terminal's cursor again, as the live panel does at a normal exit."""
     with contextlib.suppress(OSError):
         if os.isatty(STDOUT):
             os.write(STDOUT, b"\x1b[?25h\n")
@@ -101,14 +102,14 @@ def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf"
     """Runs `work` in a thread, so that the main thread handles signals while TensorFlow blocks.
 
     Args:
-      work: to do.
-      timeout_s: how long to wait for it. Work that takes longer goes on, as nothing ends it.
+      work: the function to call.
+      timeout_s: how long to wait for it. Longer work continues in its thread, as nothing ends it.
 
     Returns:
-      what `work` returns.
+      The result of `work`.
 
     Raises:
-      TimeoutError: the work takes too long. Otherwise whatever `work` raised.
+      TimeoutError: the work takes too long. Also raises whatever `work` raises.
     """
     results: list[Result] = []
     failures: list[BaseException] = []
@@ -125,7 +126,7 @@ def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf"
     while thread.is_alive() and (left_s := until_s - time.monotonic()) > 0:
         thread.join(min(_POLL_S, left_s))
     if failures:
-        raise failures.pop()  # kept, it would keep its traceback, and so what the work has used
+        raise failures.pop()  # not kept: its traceback would keep the work's objects alive
     if not results:
         raise TimeoutError(f"no answer within {timeout_s:.0f} s")
     return results.pop()
@@ -134,8 +135,8 @@ def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf"
 def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
     """Makes the kernel send `signal_number` to this process when its parent ends for any reason.
 
-    Linux ties this to the *thread* that started this process: start processes from a thread that
-    lives as long as they should. On other systems this does nothing.
+    Linux ties this to the *thread* that started this process, so start processes from a thread that
+    lives as long as they should. On other systems, this does nothing.
 
     Args:
       parent_pid: the parent's process id, as the parent saw it before it started this process. If
@@ -151,7 +152,7 @@ def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> Non
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
-    # A parent that ended before prctl sends nothing; another process has adopted this one by now.
+    # A parent that ended before prctl sends nothing; by now, another process has adopted this one.
     if os.getppid() != parent_pid:
         signal.raise_signal(signal_number)
 
@@ -168,7 +169,7 @@ def stop_with_parent() -> None:
 
 
 def print_stacks_on_request() -> None:
-    """Prints the Python stacks of all threads to standard error on SIGUSR1; the process goes on.
+    """Prints the Python stacks of all threads to standard error on SIGUSR1, and continues.
 
     Works even if a thread hangs inside TensorFlow and holds the interpreter.
     """
@@ -176,15 +177,15 @@ def print_stacks_on_request() -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Allows this process as many open files and connections as the system lets it.
+    """Raises the limit of open files and connections as far as the system allows.
 
-    The usual limit of 1,024 would be used up by a thousand actors, or by as many idle connections.
+    A thousand actors, or idle connections, would exhaust the usual limit of 1,024.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    target = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
 def ignore_stop_requests() -> None:
@@ -197,30 +198,30 @@ def ignore_stop_requests() -> None:
 
 
 def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
-    """Lets this process, which is about to exit, end although threads of a level go on.
+    """Makes this exiting process end even if threads of a level are still running.
 
-    Python waits for all threads that are no daemons, for ever. Those of thread pools are waited for
-    here, too: they end by themselves, and the launcher's tidy up on machines.
+    Python waits forever for all threads that are not daemons. Threads of pools are waited for here,
+    too: they end by themselves, and the launcher's clean up on machines.
 
     Args:
-      status: the exit status, if threads have to be left behind.
-      patience_s: how long they are waited for.
+      status: the exit status, if threads are left behind.
+      patience_s: how long to wait for threads.
     """
 
     def watch() -> None:
         time.sleep(patience_s)
-        if left := {thread.name for thread in threading.enumerate() if _is_left(thread)}:
+        if names := {thread.name for thread in threading.enumerate() if _is_left(thread)}:
             try:
-                print(f"ending without threads that still run: {', '.join(sorted(left))}",
+                print(f"ending without threads that still run: {', '.join(sorted(names))}",
                       file=sys.stderr, flush=True)  # fmt: skip
                 sys.stdout.flush()
-            finally:  # also if a terminal is gone
+            finally:  # even if the terminal is gone
                 os._exit(status)
 
     threading.Thread(target=watch, name="exit", daemon=True).start()
 
 
 def _is_left(thread: threading.Thread) -> bool:
-    # Python has no other way to tell which threads are those of pools.
+    # Python has no public way to tell which threads belong to pools.
     is_of_pool = thread in getattr(concurrent.futures.thread, "_threads_queues", ())
     return not (thread.daemon or thread is threading.main_thread() or is_of_pool)

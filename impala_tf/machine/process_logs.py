@@ -8,22 +8,22 @@ import shutil
 from pathlib import Path
 
 EVENT = "--- "
-"""How the lines of a supervisor begin in the log of its process."""
-_TIME_OF_DAY = re.compile(r"^\d\d:\d\d:\d\d ")  # of a line that was logged
+"""The beginning of a supervisor's lines in the log of its process."""
+_TIME_OF_DAY = re.compile(r"^\d\d:\d\d:\d\d ")  # at the beginning of logged lines
 _TAIL_BYTES, _LONGEST_LINE = 10_000, 300
 
 MAX_BYTES = 20 * 2**20
-"""A process's log is moved to NAME.log.1 when it is larger, so a long run cannot fill the disk."""
+"""A larger log is moved to NAME.log.1, so that a long run cannot fill the disk."""
 
 
 def limit(path: Path, max_bytes: int | None = None) -> None:
-    """Moves what a log contains to NAME.log.1 if it is large, and replaces what was there before.
+    """Moves the content of a large log to NAME.log.1, whose old content is replaced.
 
-    The file itself stays: processes append to it. A few lines may be lost in the moment between.
+    The file itself stays, because processes append to it. A few lines may be lost meanwhile.
 
     Args:
       path: a log that processes append to.
-      max_bytes: default: MAX_BYTES.
+      max_bytes: the largest size. Default: MAX_BYTES.
     """
     try:
         if path.stat().st_size <= (MAX_BYTES if max_bytes is None else max_bytes):
@@ -31,11 +31,11 @@ def limit(path: Path, max_bytes: int | None = None) -> None:
         earlier = path.with_name(f"{path.name}.1")
         try:
             shutil.copyfile(path, earlier)
-        except OSError:  # On a full disk, the newest lines matter most.
+        except OSError:  # on a full disk, the newest lines matter most
             earlier.unlink(missing_ok=True)
         os.truncate(path, 0)
     except OSError:
-        return  # It is tried again soon, and a process must not end because of its log.
+        return  # the next call tries again; a log must not end its process
 
 
 def last_line(log: Path) -> str:
@@ -48,7 +48,7 @@ def last_line(log: Path) -> str:
         return ""
     for line in reversed(lines):
         if line.startswith(EVENT):
-            return ""  # of a supervisor, about the start before
+            return ""  # a supervisor's line about the previous start
         if line.strip():
             text = _TIME_OF_DAY.sub("", line.strip())[:_LONGEST_LINE]
             return "".join(c for c in text if c.isprintable())

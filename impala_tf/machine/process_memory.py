@@ -1,4 +1,4 @@
-"""How much memory and processor time this process has needed, with those that it started."""
+"""The memory and processor time of this process and its children."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _STARTED_S = 20.0
 def peak_mib(proc: Path = _PROC) -> float | None:
     """Returns the peak resident memory of this process and its living children, in MiB.
 
-    The peaks (VmHWM, see proc(5)) are added. So pages that processes share, such as libraries,
-    count once for each.
+    The peaks (VmHWM, see proc(5)) are added, so pages that processes share, such as libraries,
+    count once for each process.
 
     Args:
       proc: this process's folder below /proc.
 
     Returns:
-      None on systems that do not tell.
+      The peak; None on systems that do not report it.
     """
     own = _peak_kib(proc / "status")
     if own is None:
@@ -39,18 +39,18 @@ def peak_mib(proc: Path = _PROC) -> float | None:
 
 
 def use_one_arena() -> None:
-    """Makes all threads allocate from one pool: less memory is left unused, but threads may wait.
+    """Makes all threads allocate from one arena: less memory is left unused, but threads may wait.
 
-    For processes that compute in one thread. Does nothing where the C library is not glibc.
+    For processes that compute in one thread. Does nothing without glibc.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back_after_start() -> None:
-    """Gives memory that is no longer used back to the system, once, a while after the start.
+    """Returns unused memory to the system, once, a while after the start.
 
-    Building and compiling graphs needs tens of MB for a moment. Does nothing without glibc.
+    Building and compiling graphs briefly needs tens of MB. Does nothing without glibc.
     """
     timer = threading.Timer(_STARTED_S, _give_back)
     timer.daemon = True
@@ -64,10 +64,10 @@ def _give_back() -> None:
 
 
 def _unmap_library_pages() -> None:
-    """Gives back the pages of libraries that were read: the kernel reads those again that are used.
+    """Unmaps library pages from memory; the kernel reads those again that are used.
 
-    Importing and compiling read many that are never used afterwards. Only mappings without a
-    changed page are touched, since changes would be lost; see proc(5) and madvise(2).
+    Importing and compiling read many pages that are never used again. Mappings with a changed page
+    are left alone, since changes would be lost; see proc(5) and madvise(2).
     """
     libc, smaps = ctypes.CDLL(None), Path("/proc/self/smaps").read_text()
     for head, body in re.findall(r"^([0-9a-f]+-[0-9a-f]+ r-.p .*/.*)\n((?:\w+:.*\n)+)",
@@ -78,11 +78,11 @@ def _unmap_library_pages() -> None:
 
 
 class PeakMemory:
-    """`peak_mib` for callers that ask often: it is read again after some seconds.
+    """`peak_mib` for frequent callers: read only every few seconds.
 
     Args:
       read: returns MiB, or None if unknown.
-      clock: seconds.
+      clock: returns the time in seconds.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PeakMemory:
         self._mib = 0.0
 
     def mib(self) -> float:
-        """Returns the most that was found so far, in MiB; 0 if the system does not tell."""
+        """Returns the largest value so far, in MiB; 0 if the system does not report it."""
         if self._clock() >= self._read_again_at:
             self._read_again_at = self._clock() + _INTERVAL_S
             self._mib = max(self._mib, self._read() or 0.0)
@@ -117,14 +117,14 @@ def cpu_seconds(proc: Path = _PROC) -> float:
 
 
 def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
-    """Returns how much memory processes can still take: of this machine, and of its container.
+    """Returns how much memory processes can still allocate, on this machine and in its container.
 
     Args:
-      meminfo: proc(5).
-      cgroup: the folder of this process, as a container sees its own: version 2.
+      meminfo: /proc/meminfo, see proc(5).
+      cgroup: the folder of this process's cgroup (version 2), as seen in a container.
 
     Returns:
-      None on systems that do not tell.
+      The number of bytes; None on systems that do not report it.
     """
     limits = []
     with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""How often something that fails may be started again, and after which pause.
+"""How often a failing process may be restarted, and after which pause.
 
-Standard library only, as `supervision`.
+Standard library only, like `supervision`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 
 
 class RestartBudget:
-    """Limits how often a process is restarted in an hour, and says how long to wait before."""
+    """Limits how often a process is restarted in an hour, with a pause before each restart."""
 
     def __init__(self, per_hour: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_hour = per_hour
@@ -21,10 +21,10 @@ class RestartBudget:
         self._quick_failures = 0
 
     def pause_s(self, ran_s: float) -> float | None:
-        """Returns how long to wait before the next restart; None if none is left in this hour.
+        """Returns the pause before the next restart; None if no restart is left in this hour.
 
         The pauses grow from 2 s to 2 minutes while every run fails within a minute. After ten good
-        minutes, the whole budget is there again.
+        minutes, the whole budget is available again.
         """
         now = self._clock()
         if ran_s >= _GOOD_S:

@@ -1,4 +1,4 @@
-"""Native libraries that print to standard error whatever the log level."""
+"""Silences native libraries that print to standard error at any log level."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def silenced_stderr() -> Iterator[None]:
-    """Sends standard error to /dev/null, also for native code in this process.
+    """Sends standard error to /dev/null, even that of native code in this process.
 
     Python exceptions still surface.
     """
-    kept = os.dup(2)
+    original = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

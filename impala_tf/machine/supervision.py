@@ -25,23 +25,24 @@ process that takes longer than this is killed."""
 UNUSABLE_INPUT = 2
 """Exit status for unusable flags, files or callbacks, which a restart would not help."""
 USELESS = 3
-"""Exit status of a process that has tried in vain often enough itself, so that a restart would not
-help. Its last line says why."""
+"""Exit status of a process that has itself tried often enough, so that a restart would not help.
+Its last line says why."""
 REGROUP = 4
-"""Exit status of a learner that is to start again with another group of learners: one was lost, or
-has returned. That is no failure of its own."""
+"""Exit status of a learner that must restart with another group of learners, because one was lost
+or has returned. This is not a failure."""
 REGROUP_SIGNAL = signal.SIGUSR2
-"""Lets a learner end its group so, with a checkpoint. SIGTERM would end the run of all."""
+"""Makes a learner end its group with REGROUP, after a checkpoint. SIGTERM would end the whole
+run."""
 _TOLD = (signal.SIGINT, signal.SIGTERM)
 ENDED_AS_TOLD = (
     None, 0, REGROUP, *(-number for number in _TOLD), *(128 + number for number in _TOLD),
 )  # fmt: skip
-"""Exit statuses of a learner that was told to stop, has, and lost nothing."""
+"""Exit statuses of a learner that has stopped as told, and lost nothing."""
 _REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2
 _LOG_CHECK_S = 5.0
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
-"""What starting a process raises if trying again would not help."""
+"""Errors from starting a process that another try would not solve."""
 
 State = Literal[
     "starting",
@@ -54,12 +55,12 @@ State = Literal[
     "refused",
     "failed",
 ]
-"""gathering: waits for the other learners. left: stopped with its machine, and to be started again
-when that is back."""
+"""gathering: waits for the other learners. left: stopped with its machine, to be restarted when the
+machine is back."""
 OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
 ENDED_WELL: tuple[State, ...] = ("finished", "stopped")
 TOLD_TO_STOP = "told to stop"
-"""The detail of a process that stopped as told, if nobody said why."""
+"""The detail of a process that stopped as told, if no reason was given."""
 
 
 class GiveUpError(Exception):
@@ -70,23 +71,23 @@ class Command(NamedTuple):
     """What to run."""
 
     name: str
-    """learner-0, actor-2."""
+    """Such as learner-0 or actor-2."""
     argv: tuple[str, ...]
     workdir: str
     log_path: str
-    """Gets what the process prints, and a line for each restart."""
+    """The file for the process's output, and for a line about each restart."""
     environment: Mapping[str, str] = {}
-    """Added to this process's own."""
+    """Variables in addition to this process's own."""
     max_restarts: int | None = None
-    """In an hour. None: no limit."""
+    """How many restarts are allowed in an hour. None: no limit."""
     proven_after_s: float = 0.0
-    """An exit status other than 0 ends it for good until it has once run for this long."""
+    """Until it has once run for this long, an exit status other than 0 ends it for good."""
     stop_timeout_s: float = STOP_TIMEOUT_S
     """How long it may take to stop before it is killed."""
 
 
 class ProcessState(NamedTuple):
-    """What is known about a process."""
+    """The state of a process."""
 
     name: str
     state: State = "starting"
@@ -98,7 +99,7 @@ class ProcessState(NamedTuple):
     """When it was last started."""
     ended_unix_s: float | None = None
     exit_status: int | None = None
-    """-N: killed by signal N."""
+    """-N if signal N killed it."""
     detail: str = ""
     """One line for people."""
 
@@ -120,17 +121,17 @@ class SupervisedProcess(threading.Thread):
         environment: Callable[[], Mapping[str, str]] = dict,
         in_group: bool = False,
     ) -> None:
-        """Does not start it yet.
+        """Does not start the command yet.
 
         Args:
           command: what to run.
           on_event: called with one line for every exit and restart, from this thread.
           before_start: waits until the process may start; gets a function that tells whether to
             stop waiting, and returns whether to start. May raise GiveUpError.
-          budget: of restarts. Default: `command.max_restarts`.
+          budget: the budget of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
-          environment: asked before every start for more variables; the command's own win.
-          in_group: whether it is a learner of a group, which goes on without it when it leaves.
+          environment: called before every start for more variables; the command's own win.
+          in_group: whether it is a learner of a group, which continues without it when it leaves.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -151,8 +152,8 @@ class SupervisedProcess(threading.Thread):
         """Asks the process to stop; the thread ends when it has. Returns at once.
 
         Args:
-          leaving: whether it is to be started again when its machine is back.
-          reason: for its state's detail; the first call's counts.
+          leaving: whether to start it again when its machine is back.
+          reason: the detail of its state; the first call's reason is kept.
         """
         if not self._stopping:
             self._stop_reason = reason
@@ -160,7 +161,7 @@ class SupervisedProcess(threading.Thread):
         self._stopping = True
 
     def restart(self) -> None:
-        """Makes the process stop and start again, at no cost to its budget. Returns at once."""
+        """Makes the process stop and start again, without using its budget. Returns at once."""
         self._restarting = True
 
     def kill(self) -> None:
@@ -168,16 +169,16 @@ class SupervisedProcess(threading.Thread):
         self._killing = True
 
     def regroup(self) -> bool:
-        """Sends REGROUP_SIGNAL to a process that runs; returns whether this is the first time.
+        """Sends REGROUP_SIGNAL to a running process; returns whether this is the first time.
 
-        It ends as after `stop`, and starts again.
+        The process ends as after `stop`, and starts again.
         """
         is_first, self._regrouping = not self._regrouping, True
         return is_first
 
     @property
     def runs_s(self) -> float:
-        """For how many seconds it has been running, if it runs, whatever sets the clock."""
+        """How long a running process has been running, in seconds, by the monotonic clock."""
         return time.monotonic() - self._started_s
 
     @property
@@ -218,7 +219,7 @@ class SupervisedProcess(threading.Thread):
                 return None
 
     def _run_once_or_fail(self) -> int:
-        """As `_run_once`; if the machine lacks memory or the like, that is a failed run."""
+        """Like `_run_once`; a failed start, such as for lack of memory, counts as a failed run."""
         try:
             return self._run_once()
         except _CANNOT_RUN:
@@ -271,7 +272,7 @@ class SupervisedProcess(threading.Thread):
                 check_log_s = time.monotonic() + _LOG_CHECK_S
                 process_logs.limit(path)
             time.sleep(_TICK_S)
-        # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
+        # Kill what it has left running. It is not reaped yet, so its group id was not reused.
         os.killpg(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self._update(pid=None, pid_ticks=None, exit_status=status)
@@ -284,7 +285,7 @@ class SupervisedProcess(threading.Thread):
             self._end("stopped", self._stop_reason)
         elif status == 0:
             self._end("finished", "done")
-        elif status == UNUSABLE_INPUT:  # also of a callback that raises at the end
+        elif status == UNUSABLE_INPUT:  # even while stopping: a callback may raise at the end
             self._end(
                 "refused", f"unusable flags, files or callbacks ({describe(status)}){self._cause()}"
             )
@@ -297,15 +298,15 @@ class SupervisedProcess(threading.Thread):
         return True
 
     def _wait_to_restart(self, status: int, ran_s: float) -> bool:
-        """Waits before a restart; if there is to be none, records that and returns False."""
-        what = f"{describe(status)} after {ran_s:.0f} s{self._cause()}"
+        """Waits before a restart; if there will be none, records that and returns False."""
+        reason = f"{describe(status)} after {ran_s:.0f} s{self._cause()}"
         pause_s = _REGROUP_PAUSE_S if status == REGROUP else self._budget.pause_s(ran_s)
         if pause_s is None:
             limit = self.command.max_restarts
-            self._end("failed", f"{what}; no restart is left (--max_restarts={limit} an hour)")
+            self._end("failed", f"{reason}; no restart is left (--max_restarts={limit} an hour)")
             return False
-        self._count_restart(what)
-        self._event(f"{what}; restart {self.state.restarts} in {pause_s:g} s")
+        self._count_restart(reason)
+        self._event(f"{reason}; restart {self.state.restarts} in {pause_s:g} s")
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and not (self._stopping or self._restarting):
             time.sleep(_TICK_S)
@@ -315,7 +316,7 @@ class SupervisedProcess(threading.Thread):
         return not self._stopping
 
     def _cause(self) -> str:
-        """Returns ': ' and the last line that the process printed; '' if it printed nothing."""
+        """Returns ': ' and the last line of the process's output; '' without output."""
         line = process_logs.last_line(Path(self.command.log_path))
         return f": {line}" if line else ""
 
@@ -337,7 +338,7 @@ class SupervisedProcess(threading.Thread):
         try:
             with Path(self.command.log_path).open("a", encoding="utf-8") as log:
                 log.write(f"{process_logs.EVENT}{moment} {self.command.name} {text}\n")
-        except OSError as error:  # A full disk must not end a process that still works.
+        except OSError as error:  # a full disk must not end a process that still works
             text = f"{text} (not in its log: {error})"
         self._on_event(text)
 
@@ -377,5 +378,5 @@ def _start(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> 
         stderr=subprocess.STDOUT,
         process_group=0,  # so that Ctrl-C in a terminal reaches this process only
     )
-    process.returncode = 0  # whoever called waits for it
+    process.returncode = 0  # so that Popen does not wait for it: the caller does
     return process.pid

@@ -1,6 +1,6 @@
-"""How fast an actor's parts are on this machine, and how much memory they take: no TensorFlow.
+"""Measures the speed and memory of an actor's parts on this machine, without TensorFlow.
 
-Call these in processes of their own (see `in_processes`): a peak of memory is that of the whole
+Call these in processes of their own (see `in_processes`), because peak memory is that of the whole
 process.
 """
 
@@ -29,24 +29,24 @@ ONE_THREAD = "CPU, 1 thread"
 
 
 class Measured(NamedTuple):
-    """What was measured of a part of a run."""
+    """The measurements of a part of a run."""
 
     steps_per_s: float  # agent steps
-    device: str  # that computed
-    peak_memory_mb: float  # resident MiB of the process, with what it imports; 0: unknown
-    cores: float = 0.0  # that were busy on average
-    bytes_up: float = 0.0  # from an actor to its learner, an agent step
-    bytes_down: float = 0.0  # the other way, if every unroll is made with new parameters
-    precision: str = ""  # that the torso computes in on images; "": no torso was measured
+    device: str  # the device that computed
+    peak_memory_mb: float  # resident MiB of the process, including its imports; 0: unknown
+    cores: float = 0.0  # the average number of busy cores
+    bytes_up: float = 0.0  # from an actor to its learner, per agent step
+    bytes_down: float = 0.0  # back to the actor, with new parameters for every unroll
+    precision: str = ""  # of the torso on images; "" if no torso was measured
 
     @property
     def on(self) -> str:
-        """What computed, and in which precision."""
+        """The device and its precision."""
         return ", ".join(filter(None, (self.device, self.precision)))
 
     @property
     def core_us_per_step(self) -> float:
-        """Microseconds of a core for every agent step."""
+        """Microseconds of one core per agent step."""
         return 1e6 * self.cores / self.steps_per_s
 
 
@@ -70,14 +70,14 @@ def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measur
 def environments_of(config: Config) -> BatchedEnvironment:
     """Returns the environments of a run's first actor."""
     process = config.process
-    made = suites.make(
+    vector_env = suites.make(
         config.environment,
         process.envs_per_actor,
         config.run.seed,
         actor=0,
         num_actors=process.num_actors,
     )
-    return BatchedEnvironment(made)
+    return BatchedEnvironment(vector_env)
 
 
 def inference(
@@ -87,14 +87,14 @@ def inference(
     network: bytes,
     parameters: list[Parameter],
 ) -> Measured:
-    """Measures an actor's answers with LiteRT to its environments, without the environments.
+    """Measures an actor's inference with LiteRT, without environments.
 
     New parameters are set before every unroll, as in a run.
 
     Args:
-      config, spec, seconds: as of `environment`.
+      config, spec, seconds: see `environment`.
       network: the converted network (see `ActingModel.to_bytes`).
-      parameters: its parameters.
+      parameters: the network's parameters.
     """
     num_envs, layout = config.process.envs_per_actor, layout_of(spec)
     sampler = sampler_of(spec.actions, np.random.default_rng(config.run.seed))
@@ -115,7 +115,7 @@ def inference(
 
 
 def noise(specs: Nest, *leading: int) -> Nest:
-    """Returns arrays [*leading, ...] for the specs: images of noise, everything else zeros."""
+    """Returns arrays [*leading, ...] for the specs: noise for images, zeros for all others."""
     rng = np.random.default_rng(0)
 
     def array(spec: Nest) -> np.ndarray:
@@ -127,9 +127,9 @@ def noise(specs: Nest, *leading: int) -> Nest:
 
 
 def rate(work: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Returns how often `work` runs in a second, and how many cores it keeps busy on average.
+    """Returns the calls of `work` per second, and the average number of busy cores.
 
-    The first time, which compiles it, does not count.
+    The first call, which compiles, does not count.
     """
     work()
     count, started, used_s = 0, time.monotonic(), cpu_seconds()

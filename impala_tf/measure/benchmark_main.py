@@ -1,4 +1,4 @@
-"""--mode=benchmark: how fast is each part of a run on this machine, and what limits the whole?"""
+"""--mode=benchmark: measures the parts of a run on this machine, and finds what limits it."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ _LABELS: dict[What, str] = {
     "transport": "transport",
     "update": "updates",
 }
-"""What is measured, by the names of `ADVICE`."""
+"""{what is measured: its name in `ADVICE`}."""
 
 
 _OF_A_REAL_RUN = (
     "mirror", "track", "callbacks", "stop_at_return", "eval_every", "video_every", "fresh",
     "save_replay", "heartbeat_path",
 )  # fmt: skip
-"""Flags that do something besides training, to others or to files, or end a run."""
+"""Flags that do something besides training, such as writing elsewhere, or that end a run."""
 _OF_OTHER_MACHINES = (
     "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
     *(field.name for field in dataclasses.fields(ClusterConfig)),
 )  # fmt: skip
-"""Flags of runs on several machines: with these, a run for the whole would train there."""
+"""Flags of runs on several machines; with them, the whole run would train there."""
 
 
 def main(given: Given) -> int:
     """Measures and prints; returns 0.
 
     Raises:
-      ConfigError: flags or a level that a run could not use either.
+      ConfigError: flags or a level that no run could use.
     """
     given = given.without(*_OF_OTHER_MACHINES)
     flags = configs.to_flags(given.without("mode", "json", *_OF_A_REAL_RUN))
@@ -79,7 +79,7 @@ def main(given: Given) -> int:
 def ceiling(parts: Mapping[str, Measured], cores: int) -> float:
     """Returns the agent steps/s that these parts allow together.
 
-    Everything that computes on the cores shares them; a GPU works beside them.
+    All parts share the cores; a GPU works in addition.
     """
     gpu = slower_gpu(parts, cores)
     return _cores_rate(parts, cores) if gpu is None else parts[gpu].steps_per_s
@@ -95,7 +95,7 @@ def slower_gpu(parts: Mapping[str, Measured], cores: int) -> str | None:
 
 
 def uses_measured(config: Config) -> int:
-    """Returns how often a run takes the update that `learning.update` measures, a batch."""
+    """Returns how many updates as measured by `learning.update` a run makes per batch."""
     replays = configs.algorithm(config.loss.algorithm).replays
     return 1 if replays else config.optimizer.updates_per_batch
 
@@ -103,7 +103,7 @@ def uses_measured(config: Config) -> int:
 def _measure(
     config: Config, spec: EnvironmentSpec, flags: list[str], console: Console
 ) -> tuple[dict[str, Measured], dict[str, Any]]:
-    """Returns the parts of a run, each measured alone, and what follows, JSON-able."""
+    """Returns the parts of a run, each measured by itself, and JSON-able totals."""
     seconds = _PART_SHARE * config.benchmark.benchmark_seconds
     parts = measure_each(_LABELS, config, spec, seconds, console)
     with telling("measuring updates of one unroll", console):
@@ -123,16 +123,16 @@ def _measure(
         "frames_per_step": spec.frames_per_step,
         "cores": cores,
         "checkpoint_s": 1 / checkpoint.steps_per_s,
-        # Of a gradient step: what does not grow with its batch. None: batches have no unrolls.
+        # The part of a gradient step that does not grow with its batch. None: no unrolls in it.
         "fixed_update_s": fixed_s,
-        # From an actor to its learner and back, for an agent step:
+        # From an actor to its learner and back, per agent step:
         "bytes_up": parts["transport"].bytes_up,
         "bytes_down": parts["transport"].bytes_down / config.process.parameter_lag,
-        # Agent steps/s that the parts allow together on these cores, and those of a run:
+        # Agent steps/s that the parts together allow on these cores, and those of a whole run:
         "ceiling": ceiling(parts, cores),
         "whole": whole,
         "limit": limit,
-        # Of the cores' time. None: the GPU is the limit, whatever the cores do.
+        # The limiting part's share of the cores' time. None: the GPU is the limit.
         "limit_share": None if gpu else parts[limit].core_us_per_step / _core_us(parts),
     }
 
@@ -153,12 +153,12 @@ def _fixed_s(
 
 
 def _cores_rate(parts: Mapping[str, Measured], cores: int) -> float:
-    """Returns the agent steps/s that the cores allow, which all parts share."""
+    """Returns the agent steps/s that the cores allow, if all parts share them."""
     return 1e6 * cores / _core_us(parts)
 
 
 def _core_us(parts: Mapping[str, Measured]) -> float:
-    """Returns the microseconds of a core that all parts need for an agent step."""
+    """Returns the microseconds of one core that all parts need per agent step."""
     return sum(part.core_us_per_step for part in parts.values())
 
 
@@ -177,7 +177,7 @@ def _whole(flags: list[str], seconds: float) -> float:
     """Returns the median agent steps/s of a run on this machine, once it trains.
 
     Raises:
-      ConfigError: the run has ended; with the last lines that it printed.
+      ConfigError: the run has ended, or is too slow; with the last lines of its output.
     """
     with tempfile.TemporaryDirectory(prefix="impala_tf-benchmark-") as folder:
         command = [sys.executable, *user_commands.program(), *flags, f"--logdir={folder}/run",
@@ -201,7 +201,7 @@ def _whole(flags: list[str], seconds: float) -> float:
 
 
 def _without_role(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns a process's variables without the one that gives a run a part in a cluster."""
+    """Returns a process's variables without TF_CONFIG, which would give the run a role."""
     return {name: value for name, value in environment.items() if name != tf_config.VARIABLE}
 
 

@@ -1,8 +1,8 @@
-"""How fast a run on a cluster would be, and what it would cost, from measurements of one machine.
+"""Predicts the speed and cost of a run on a cluster from measurements of one machine.
 
-Every agent step needs time of a core in its actor (environments, inference, half of the transport)
-and in its learner (updates, the other half). Learners average gradients, so all of them learn
-equally fast. The prediction is the largest rate at which no machine needs more cores than it has.
+Every agent step needs core time in its actor (environments, inference, half of the transport) and
+in its learner (updates, the other half). Learners average gradients, so all learn equally fast. The
+prediction is the largest rate at which no machine needs more cores than it has.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ _HALVINGS = 60
 
 
 class Speed(NamedTuple):
-    """What --mode=benchmark measured on a machine like those of the cluster."""
+    """The result of --mode=benchmark on a machine like those of the cluster."""
 
     level_name: str
     agent_name: str
     frames_per_step: int
-    actor_core_s: float  # of an agent step
+    actor_core_s: float  # per agent step
     learner_core_s: float
     learner_steps_per_s: float  # on a GPU; infinite without one
-    bytes_up: float  # of an agent step
+    bytes_up: float  # per agent step
     bytes_down: float
-    reached: float  # what a whole run made, as a share of what its parts allowed
+    reached: float  # a whole run's rate, as a fraction of what its parts allow
 
 
 class Machine(NamedTuple):
-    """What a machine of the cluster has, and runs."""
+    """A machine of the cluster, and its processes."""
 
     name: str
     cores: float
     learners: int
     actors: int
-    price: float  # an hour; 0: unknown
+    price: float  # per hour; 0: unknown
 
 
 class Prediction(NamedTuple):
-    """Of a run."""
+    """The predicted figures of a run."""
 
     agent_steps_per_s: float
     frames_per_s: float
     limit: str  # "learners" or "actors"
-    actors_per_learner: float  # that keep one busy, each on a core of its own
+    actors_per_learner: float  # how many keep it busy, each on a core of its own
     learner_bytes_per_s: float  # from and to its actors
-    price: float  # of all machines, an hour; 0: unknown
+    price: float  # of all machines, per hour; 0: unknown
 
 
 def prediction(plan: Plan, speed_json: str, cores: Mapping[str, int] | None = None) -> list[str]:
-    """Returns how fast a launch would be and what it would cost, in lines.
+    """Returns lines about the speed and cost of a launch.
 
     Args:
-      plan: the launch's.
-      speed_json: file of the measurements.
+      plan: the plan of the launch.
+      speed_json: the file of the measurements.
       cores: {name of the machine: its cores}, if the machines were asked.
 
     Raises:
@@ -72,24 +72,24 @@ def read_speed(path: Path) -> Speed:
     """Returns a benchmark's result.
 
     Raises:
-      ConfigError: it cannot be read, or is something else.
+      ConfigError: the file cannot be read, or is not such a result.
     """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        parts = {part["name"]: part for part in found["parts"]}
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        parts = {part["name"]: part for part in result["parts"]}
         core_s = {name: part["core_us_per_step"] * 1e-6 for name, part in parts.items()}
         on_gpu = parts["updates"]["device"] == "GPU"
         transport = core_s["transport"] / 2
         return Speed(
-            str(found["level_name"]),
-            str(found["agent_name"]),
-            int(found["frames_per_step"]),
+            str(result["level_name"]),
+            str(result["agent_name"]),
+            int(result["frames_per_step"]),
             core_s["environments"] + core_s["inference"] + transport,
             core_s["updates"] + transport,
             float(parts["updates"]["agent_steps_per_s"]) if on_gpu else float("inf"),
-            float(found["bytes_up"]),
-            float(found["bytes_down"]),
-            float(found["whole"]) / float(found["ceiling"]),
+            float(result["bytes_up"]),
+            float(result["bytes_down"]),
+            float(result["whole"]) / float(result["ceiling"]),
         )
     except OSError as error:
         raise ConfigError(f"--speed_json={path}: {error.strerror}") from None
@@ -101,16 +101,17 @@ def machines(plan: Plan, cores: Mapping[str, int] | None = None) -> list[Machine
     """Returns the machines of a plan.
 
     Args:
-      plan: names them and their processes.
-      cores: each machine's, if they were asked; else those of the CSV, or one for each process.
+      plan: the plan, with the machines and their processes.
+      cores: {name of the machine: its cores}, if they were asked. Default: the cores in the CSV, or
+        one for each process.
     """
     cluster = []
     for node in plan.nodes:
         processes = plan.on(node)
         learners = sum(process.is_learner for process in processes)
-        known = (cores or {}).get(node.name) or node.cores or len(processes)
+        count = (cores or {}).get(node.name) or node.cores or len(processes)
         actors = len(processes) - learners
-        cluster.append(Machine(node.name, known, learners, actors, node.price or 0.0))
+        cluster.append(Machine(node.name, count, learners, actors, node.price or 0.0))
     return cluster
 
 
@@ -141,7 +142,7 @@ def predict(speed: Speed, cluster: Sequence[Machine]) -> Prediction:
 
 
 def _sentences(speed: Speed, cluster: Sequence[Machine]) -> list[str]:
-    """Returns a prediction for people, line by line."""
+    """Returns a prediction as lines of text."""
     expected = predict(speed, cluster)
     lines = [
         f"predicted: {expected.frames_per_s:,.0f} frames/s ({expected.agent_steps_per_s:,.0f} agent"
@@ -156,7 +157,7 @@ def _sentences(speed: Speed, cluster: Sequence[Machine]) -> list[str]:
 
 
 def _capacity(speed: Speed, cluster: Sequence[Machine]) -> float:
-    """Returns the agent steps/s of the slowest learner, if its machine did nothing else."""
+    """Returns the agent steps/s of the slowest learner, if its machine does nothing else."""
     on_cores = (
         machine.cores / machine.learners / speed.learner_core_s
         for machine in cluster
@@ -167,5 +168,5 @@ def _capacity(speed: Speed, cluster: Sequence[Machine]) -> float:
 
 def _supply(speed: Speed, machine: Machine, of_learner: float) -> float:
     """Returns the agent steps/s of a machine's actors beside its learners, on a core each."""
-    left = machine.cores - machine.learners * of_learner * speed.learner_core_s
-    return max(0.0, min(left, machine.actors)) / speed.actor_core_s
+    free = machine.cores - machine.learners * of_learner * speed.learner_core_s
+    return max(0.0, min(free, machine.actors)) / speed.actor_core_s

@@ -36,17 +36,17 @@ _MEMORY_NOTE = (
 
 
 def main(given: Given) -> int:
-    """Prints what the agent consists of, counted, and how fast it is, measured; returns 0.
+    """Prints the agent's layers and memory, which are counted, and its measured speed; returns 0.
 
     Raises:
-      ConfigError: flags or a level that a run could not use either.
+      ConfigError: flags or a level that no run could use.
     """
     config, spec = resolve(given)
     configs.check_batches(config)
     select_device(config.process.device)
     dtype = precision.torso_dtype(config.agent)
     if tf.config.get_visible_devices("GPU"):
-        # Only the process that measures updates needs it.
+        # Only the process that measures updates needs the GPU.
         tf.config.set_visible_devices([], "GPU")
     start_xla()
     agent = agent_of(config.agent, spec, dtype)
@@ -90,7 +90,7 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     length = config.optimizer.unroll_length
     batch_size = config.optimizer.batch_size
     unroll = _size(unroll_specs(agent, spec, length))
-    # A saved replay belongs to the run in the logdir.
+    # Without --save_replay, whose files belong to the run in the logdir.
     learner = Learner(agent, spec, configs.replace(config, save_replay=False), LearnerGroup())
     sizes = {
         f"an unroll of {length} steps, as it is sent": unroll,
@@ -105,8 +105,8 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
         sent = sent_specs(agent, spec, config)
         sizes["a gradient, as it is sent in place of unrolls"] = _size(sent)
     table = plain_table("memory", "")
-    for what, size in sizes.items():
-        table.add_row(what, _mebibytes(size))
+    for label, size in sizes.items():
+        table.add_row(label, _mebibytes(size))
     return table
 
 

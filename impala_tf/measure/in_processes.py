@@ -1,6 +1,6 @@
-"""Measurements in processes of their own, which compute as the processes of a run do.
+"""Measures in new processes, which compute like the processes of a run.
 
-Does not import TensorFlow by itself: new processes that need it import it without its messages.
+This module does not import TensorFlow; new processes that need it import it without its messages.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _WIDTH = 100  # columns, if the output is not a terminal
 
 
 def console_of(stderr: bool = False) -> Console:
-    """Returns the console that measurements are shown on."""
+    """Returns the console for measurements."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(width=_WIDTH, stderr=stderr)
 
 
 @contextlib.contextmanager
 def telling(what: str, console: Console) -> Iterator[None]:
-    """Says what takes a while: on a terminal for as long as it does, else as a line to stderr."""
+    """Says what takes a while: on a terminal while it lasts, else in a line on stderr."""
     if not console.is_terminal:
         print(f"{what} ...", file=sys.stderr, flush=True)
     with console.status(what):  # shows nothing if the output is not a terminal
@@ -50,9 +50,9 @@ def measure_each(
     seconds: float,
     console: Console,
 ) -> dict[str, Measured]:
-    """Measures one after another; the console shows which one. Returns {label: what was measured}.
+    """Measures one after another, as shown on the console; returns {label: measurements}.
 
-    Arguments and errors as of `measure`.
+    The arguments and errors are those of `measure`.
     """
     measured = {}
     for what, label in labels.items():
@@ -62,17 +62,17 @@ def measure_each(
 
 
 def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures what an actor or a learner of a run would compute.
+    """Measures a part of an actor or a learner, in a new process.
 
     Args:
-      what: a function of `acting` or `learning`.
+      what: the name of a function in `acting` or `learning`.
       config: the resolved flags.
       spec: the level's specification.
-      seconds: how long to measure; compiling comes on top.
+      seconds: how long to measure, after compiling.
 
     Raises:
       ConfigError: flags that cannot be used on this machine.
-      RuntimeError: the process failed; it has printed why.
+      RuntimeError: the process failed, and has printed why.
     """
     process = config.process
     measured: Measured
@@ -87,10 +87,10 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
 
 
 def _in_new_process(module: str, function: str, *arguments: Any) -> Any:
-    """Returns what a function of a module beside this one returns in a process of its own."""
+    """Calls a function of another module of this package in a new process; returns its result."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    # No daemon: those may not have processes of their own, in which some levels step.
+    # Not a daemon, which could not start processes, in which some levels step.
     process = context.Process(target=_send, args=(sender, os.getpid(), module, function, arguments))
     process.start()
     sender.close()
@@ -110,7 +110,7 @@ def _in_new_process(module: str, function: str, *arguments: Any) -> Any:
 def _send(
     sender: Connection, parent_pid: int, module: str, function: str, arguments: tuple[Any, ...]
 ) -> None:
-    """Calls, and sends the result; in the new process."""
+    """Runs in the new process: calls the function, and sends its result."""
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     logging.disable(logging.WARNING)  # the parent has warned

@@ -1,6 +1,6 @@
-"""What an agent consists of: its layers, their sizes, and what they compute and keep in memory.
+"""The layers of an agent: their sizes, what they compute, and what they keep in memory.
 
-All of it is counted in the graphs that TensorFlow makes of the agent, so it holds for any agent.
+All is counted in the graphs that TensorFlow makes of the agent, so it works for any agent.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
 
 _KINDS = {snt.Linear: "linear", snt.LSTM: "LSTM", snt.Embed: "embedding", LayerNorm: "layer norm"}
-# Operations whose result is what they read, or a cast of it.
+# Operations whose result is their input, or a cast of it.
 _SAME_VALUES = {"ReadVariableOp", "Cast", "Identity"}
-# Operations whose result lies in the memory of what they read.
+# Operations whose result shares the memory of their input.
 _SAME_MEMORY = {"Identity", "Reshape", "Squeeze", "ExpandDims"}
-# Operations that only ask for the shape of what they read.
+# Operations that only need the shape of their input.
 _SHAPE_ONLY = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
 
 
 class Layer(NamedTuple):
     """A layer with parameters, or a pooling."""
 
-    place: str  # in the agent: "nature/conv2_d"
-    kind: str  # "convolution 8x8, stride 4"
+    place: str  # in the agent, such as "nature/conv2_d"
+    kind: str  # such as "convolution 8x8, stride 4"
     output_shape: tuple[int, ...]  # of one step
-    parameters: int  # trained ones
+    parameters: int  # how many are trained
     multiply_adds: int  # for one step
 
 
 def layers_of(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
     """Returns the layers of an agent in the order in which a step runs them.
 
-    Multiply-adds are those of convolutions and of products with matrices of weights. Biases,
-    activations, pooling and normalisation are left out. Last come the modules whose operations are
-    not found, without output and multiply-adds: those that no step uses, or a function of their
-    own.
+    Multiply-adds are counted in convolutions and products with weight matrices, not in biases,
+    activations, pooling and normalisation. Modules whose operations are not found come last,
+    without output and multiply-adds: no step uses them, or only inside a function of their own.
     """
     graph = _step_graph(agent, spec)
     owners = _owners(agent)
@@ -68,12 +67,12 @@ def activation_bytes(
 ) -> int:
     """Returns the bytes that the forward pass of a gradient step keeps for its backward pass.
 
-    These are the results of the network's operations that the operations of the gradients read,
-    each once, without parameters and the batch itself. The gradients, what convolutions need while
-    they run, and tensors that live for a moment come on top.
+    These are the results of the network's operations that the gradients' operations read, each
+    once, without parameters and the batch itself. Gradients, workspaces of convolutions and
+    short-lived tensors need memory in addition.
 
     Args:
-      agent: the agent, whose variables are made.
+      agent: the agent, with its variables.
       spec: the level's specification.
       unroll_length: T; the network runs on T + 1 steps.
       batch_size: B.
@@ -92,15 +91,15 @@ def activation_bytes(
         tensor_specs(layout_of(spec).network_specs(unroll_length + 1, batch_size)),
         tensor_specs(agent.initial_state(batch_size)),
     ).graph
-    kept: dict[str, tf.Tensor] = {}
+    activations: dict[str, tf.Tensor] = {}
     for op in graph.get_operations():
         if op.name in marks[-1] or op.type in _SHAPE_ONLY:
             continue
         for read in op.inputs:
             tensor = _behind(read, _SAME_MEMORY)
             if tensor.op.name in marks[-1] and _is_computed(tensor):
-                kept[tensor.name] = tensor
-    return sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in kept.values())
+                activations[tensor.name] = tensor
+    return sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in activations.values())
 
 
 def _step_graph(agent: Agent, spec: EnvironmentSpec) -> tf.Graph:
@@ -117,7 +116,7 @@ def _owners(agent: Agent) -> dict[int, snt.Module]:
 
 
 def _layer(module: snt.Module) -> Layer:
-    """Returns a module with its own parameters, before any operation of it was seen."""
+    """Returns the layer of a module with its own parameters, without operations."""
     own = _parameters(module)
     size = sum(math.prod(value.shape) for value in own)
     kind = _KINDS.get(type(module), "variables")
@@ -125,14 +124,14 @@ def _layer(module: snt.Module) -> Layer:
 
 
 def _parameters(module: snt.Module) -> list[tf.Variable]:
-    """Returns the trained variables that a module has itself."""
+    """Returns the trained variables of a module itself, without its submodules."""
     own = [value for value in vars(module).values() if isinstance(value, tf.Variable)]
     return [variable for variable in own if variable.trainable]
 
 
 def _used_by(op: tf.Operation, module: snt.Module, layer: Layer) -> Layer:
-    """Returns the layer after one more operation with its parameters; the last one ends it."""
-    if isinstance(module, snt.LSTM):  # the operations with its parameters make four gates
+    """Returns the layer with one more operation; its output is that of the last one."""
+    if isinstance(module, snt.LSTM):  # its operations compute four gates, not its output
         output = _one(module.initial_state(1).hidden)
     else:
         output = _one(op.outputs[0])
@@ -152,7 +151,7 @@ def _multiply_adds(op: tf.Operation) -> int:
 
 
 def _operation(op: tf.Operation) -> str:
-    """Returns what a convolution or pooling does; "": another operation."""
+    """Describes a convolution or pooling; "" for any other operation."""
     if op.type == "Mean":
         return "average pooling"
     if op.type not in ("Conv2D", "MaxPool"):
@@ -165,14 +164,14 @@ def _operation(op: tf.Operation) -> str:
 
 
 def _behind(tensor: tf.Tensor, operations: set[str]) -> tf.Tensor:
-    """Returns what a tensor is made from by nothing but such operations."""
+    """Returns the tensor from which only these operations make a tensor."""
     while tensor.op.type in operations:
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def _is_computed(tensor: tf.Tensor) -> bool:
-    """Whether a tensor is neither a constant nor an input, a parameter or a cast of one."""
+    """Whether a tensor is not a constant, an input or a parameter, nor a cast of one."""
     source = _behind(tensor, _SAME_VALUES)
     return source.op.type not in ("Placeholder", "Const") and source.dtype != tf.resource
 
@@ -183,5 +182,5 @@ def _place(name: str) -> str:
 
 
 def _one(tensor: tf.Tensor) -> tuple[int, ...]:
-    """Returns the shape of a tensor without its dimension of batches."""
+    """Returns the shape of a tensor without its batch dimension."""
     return tuple(tensor.shape[1:])

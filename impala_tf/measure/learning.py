@@ -1,7 +1,7 @@
-"""How fast an agent acts and learns on this machine, and how much memory that takes.
+"""Measures the speed and memory of acting and learning on this machine, with TensorFlow.
 
 Call these in processes of their own (see `in_processes`): they choose TensorFlow's devices and
-threads, and peaks of memory are those of the whole process.
+threads, and peak memory is that of the whole process.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _PLAYED_UNROLLS = 5
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's answers with TensorFlow to its environments, without the environments.
+    """Measures an actor's inference with TensorFlow, without environments.
 
     Args:
       config: the resolved flags.
@@ -84,7 +84,7 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
 
 
 def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[Parameter]] | None:
-    """Returns (network, parameters) that actors run without TensorFlow; None: LiteRT cannot."""
+    """Returns the (network, parameters) for actors with LiteRT; None if LiteRT cannot run it."""
     tensorflow_startup.start_xla()
     agent = agent_of(config.agent, spec)
     arrays = [variable.numpy() for variable in agent.variables]
@@ -103,16 +103,16 @@ def _converted(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActingMod
 
 
 def _quantized(config: Config, spec: EnvironmentSpec) -> list[int]:
-    """Returns which parameters actors get as int8."""
+    """Returns the indices of the parameters that actors get as int8."""
     if config.process.acting_precision != "int8":
         return []
     return _converted(config, spec, agent_of(config.agent, spec)).quantized
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures what an actor sends (unrolls; a3c: gradients), and new parameters back.
+    """Measures the exchange of unrolls (a3c: gradients) for new parameters.
 
-    Actor and learner are both in this process. Arguments as of `inference`.
+    Actor and learner are both in this process. The arguments are those of `inference`.
     """
     tensorflow_startup.use_one_cpu_thread()
     num_envs = config.process.envs_per_actor
@@ -147,8 +147,8 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
 
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures checkpoints: how many a second, in `steps_per_s`. Arguments as of `inference`."""
-    config = configs.replace(config, save_replay=False)  # it belongs to the run in the logdir
+    """Measures checkpoints; `steps_per_s` is checkpoints/s. The arguments are `inference`'s."""
+    config = configs.replace(config, save_replay=False)  # its files belong to the run in the logdir
     learner = Learner(_agent(config, spec), spec, config, LearnerGroup())
     with tempfile.TemporaryDirectory() as folder:
         checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
@@ -160,7 +160,7 @@ def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measure
 def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures a learner's gradient steps; agent steps count each time they are learned from.
 
-    Arguments as of `inference`.
+    The arguments are those of `inference`.
 
     Raises:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
@@ -175,7 +175,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
 
 
 def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
-    """Returns what answers a step of --envs_per_actor environments."""
+    """Returns a function that chooses actions for --envs_per_actor environments."""
     num_envs = config.process.envs_per_actor
     policy = compile_policy(agent, spec, num_envs, config.run.seed)
     env_output = noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
@@ -184,14 +184,14 @@ def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
 
 
 def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
-    """Returns what learns once from a batch; later uses of it cost the same.
+    """Returns a function that learns once from a batch; each further use costs the same.
 
-    In dqn, it puts a batch into the replay and takes the gradient steps that follow. In a3c, actors
-    compute the gradients; the work is the same.
+    For dqn, it puts a batch into the replay and makes the gradient steps that follow. For a3c,
+    whose actors compute the gradients, the work is the same.
     """
     if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         config = configs.replace(config, algorithm="impala")
-    # A saved replay belongs to the run in the logdir.
+    # Without --save_replay, whose files belong to the run in the logdir.
     config = configs.replace(
         config, updates_per_batch=1, ring_batches=1, replay_start_steps=0, save_replay=False
     )
@@ -210,7 +210,7 @@ def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
 
 
 def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
-    """Returns what an actor sends; how well its images compress depends on the level."""
+    """Returns what an actor sends: of real games, as their images compress differently."""
     if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
         return played_unroll(config, spec, agent)
     gradient: ActorGradient = noise(gradient_specs(agent), 1)
@@ -218,32 +218,32 @@ def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
 
 
 def played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
-    """Returns what an actor sends after a few unrolls."""
+    """Returns the last of a few unrolls that an actor has played."""
     num_envs = config.process.envs_per_actor
     length = config.optimizer.unroll_length
     environments = environments_of(config)
-    kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
+    collector = _KeptUnrolls([variable.numpy() for variable in agent.variables])
     levels, num_actors = environments.level_indices, config.process.num_actors
     q_learning = QLearning.of(agent.interface, config, spec, levels, 0, num_actors)
     epsilons = None if q_learning is None else q_learning.epsilons
     network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
     actor = Actor(
         agent.interface,
-        OwnActing(network, kept.fetch_parameters),
+        OwnActing(network, collector.fetch_parameters),
         environments,
-        kept.push,
+        collector.push,
         spec,
         num_envs,
         length,
         q_learning=q_learning,
     )
-    actor.run(lambda: len(kept.unrolls) == _PLAYED_UNROLLS)
+    actor.run(lambda: len(collector.unrolls) == _PLAYED_UNROLLS)
     environments.close()
-    return kept.unrolls[-1]
+    return collector.unrolls[-1]
 
 
 class _KeptUnrolls:
-    """A learner that keeps what it gets."""
+    """A learner that keeps all unrolls."""
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         self._arrays = arrays
@@ -263,7 +263,7 @@ def _loopback(
     parameters: list[tuple[str, tuple[int, ...], str]],
     num_envs: int,
 ) -> Iterator[tuple[ActorClient, ParameterStore]]:
-    """An actor's connection to a learner that drops every unroll."""
+    """Yields an actor's client, and the parameter store of a learner that drops every unroll."""
     certificates.create(Path(folder) / "credentials")
     terms = RunTerms(
         run_id="benchmark",

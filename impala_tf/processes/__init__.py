@@ -1,1 +1,1 @@
-"""The processes of a run, each put together from the other packages' parts."""
+"""The processes of a run, each put together from parts of the other packages."""

@@ -74,14 +74,14 @@ def main(given: Given) -> int:
     names = configs.split(config.run.info_metrics)
     infos = InfoMetrics(names, spec.level_name, warns=task == 0)
 
-    def seed() -> int:  # once there was a handshake
+    def seed() -> int:  # only after the handshake
         return seed_of_start(first_seed, client.run_steps, client.restarts)
 
     def seed_of_attempt(attempt: int) -> int:
         return seed_of(seed(), "environment", attempt) if attempt else seed()
 
     def make(attempt: int) -> BatchedEnvironment:
-        made = suites.make(
+        vector_env = suites.make(
             config.environment,
             num_envs,
             lambda: seed_of_attempt(attempt),
@@ -89,8 +89,10 @@ def main(given: Given) -> int:
             num_actors=num_actors,
         )
         if config.process.staggered_resets:
-            made = staggered(made, spec.time_limit, seed_of(first_seed, "cuts", attempt))
-        return BatchedEnvironment(made, infos)
+            vector_env = staggered(
+                vector_env, spec.time_limit, seed_of(first_seed, "cuts", attempt)
+            )
+        return BatchedEnvironment(vector_env, infos)
 
     try:
         environment = GuardedEnvironment(
@@ -106,7 +108,7 @@ def main(given: Given) -> int:
         _log.error("%s", error)
         client.close()
         return USELESS
-    stop.install()  # again: the environments may have installed handlers of their own
+    stop.install()  # again: environments may have replaced the handlers
     q_learning = QLearning.of(interface, config, spec, environment.level_indices, task, num_actors)
 
     def act() -> None:
@@ -144,9 +146,9 @@ def main(given: Given) -> int:
 
 
 def seed_of_start(seed: int, run_steps: int, restarts: int) -> int:
-    """Returns the seed of one start of an actor; `seed` itself for the first one of a run.
+    """Returns the seed for one start of an actor; `seed` itself for the first start in a run.
 
-    An actor of a resumed run, or one that was restarted, would play the same games again.
+    With the same seed, the actor of a resumed run, or a restarted actor, would repeat its games.
     """
     if run_steps:
         seed = seed_of(seed, "resumed", run_steps)
@@ -154,36 +156,36 @@ def seed_of_start(seed: int, run_steps: int, restarts: int) -> int:
 
 
 def _num_actors(given: Given) -> int:
-    """Returns how many actors the levels are divided among; 0 if this process was not told.
+    """Returns how many actors share the levels; 0 if it is unknown.
 
-    By default, --num_actors is the number of this machine's cores, which says nothing here.
+    The default of --num_actors, the number of this machine's cores, does not count.
     """
     return len(configs.split(given["actor_hosts"])) or given["num_actors"] or 0
 
 
 class _Patience:
-    """Ends an actor whose learner stays away: an idle machine may cost money."""
+    """Ends an actor whose learner stays away, because an idle machine may cost money."""
 
     def __init__(self, minutes: float | None) -> None:
         self._limit_s = None if minutes is None else 60 * minutes
         self.on_end: Callable[[], None] = lambda: None
 
     def on_retry(self, waited_s: float, reason: str) -> None:
-        """Called now and then while a call is being retried."""
+        """Called from time to time while a call is retried."""
         _log.info("%.0f s without the learner: %s", waited_s, reason)
         if self._limit_s is not None and waited_s >= self._limit_s:
             self.on_end()
 
 
 class _Refusals:
-    """Logs why the learner does not train on unrolls: each kind of reason once, and how often."""
+    """Logs why the learner refuses unrolls, whenever the kind of reason changes."""
 
     def __init__(self) -> None:
         self._count = 0
         self._last = ""
 
     def log(self, reason: str) -> None:
-        """Takes a refusal."""
+        """Records a refusal."""
         self._count += 1
         if kind_of(reason) != self._last:
             self._last = kind_of(reason)
@@ -198,7 +200,7 @@ def _acting(
     seed: int,
     q_learning: QLearning | None,
 ) -> Acting:
-    """Returns how this actor gets its actions; `seed` is of the sampled ones."""
+    """Returns how this actor gets its actions. `seed` is for sampling."""
     waits = configs.waits_for_updates(config)
     if config.process.inference == "learner":
         interface = interface_of_config(config.agent, spec)
@@ -229,7 +231,7 @@ def _litert_model(config: Config, client: ActorClient) -> ActingModel:
 
 
 def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
-    """Returns what TensorFlow computes in this actor.
+    """Returns the part of this actor that needs TensorFlow.
 
     Raises:
       ConfigError: this machine has no TensorFlow.
@@ -258,7 +260,7 @@ def _route(task: int, learners: Sequence[str]) -> Route:
 def _connect(config: Config, specs: Sent, patience: _Patience, heartbeat: Heartbeat) -> ActorClient:
     task = config.process.task
     num_sent = configs.sent_per_push(config)
-    max_environments(specs, num_sent)  # raises if so many cannot be sent
+    max_environments(specs, num_sent)  # raises if that is too much for a message
     return ActorClient(
         _route(task, configs.split(config.process.learner_hosts)),
         credentials_dir(config),

@@ -1,8 +1,8 @@
-"""A process beside learner 0 that shows what the newest checkpoint is worth, now and then.
+"""A process beside learner 0 that plays with the newest checkpoint from time to time.
 
-It has a low priority: whatever it computes, the learner and the actors come first, and a level that
-crashes in it takes nothing with it. Learner 0 starts it, so the same code serves a run on this
-machine and a launched one, and TensorBoard's files keep one writer.
+It has a low priority, so the learner and the actors come first, and a level that crashes in it does
+no harm. Learner 0 starts it, so that local and launched runs share the code, and TensorBoard's
+files have one writer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from impala_tf.config import Config, Given, user_commands
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from impala_tf.monitoring.notes import FOR_USER
 
-_NICER = 10  # a tenth of a core if all are busy: with 19, a video takes ten times as long
+_NICER = 10  # a tenth of a core if all are busy; with 19, a video would take ten times as long
 _STOP_S = 5.0
 _POLL_S = 0.2
 
@@ -37,35 +37,34 @@ class Work(NamedTuple):
     """What a process beside the learner does."""
 
     name: str
-    """What one result is called: "video"."""
+    """The name of a result, such as "video"."""
     flag: str
     """The flag that asks for it, without --."""
     every: int
-    """Environment frames from one to the next."""
+    """Environment frames from one result to the next."""
     log: Path
-    """What the newest process has printed."""
+    """The output of the newest process."""
     command: tuple[str, ...]
-    """Starts the process; `Beside.arguments` follow."""
+    """The command of the process, without `Beside.arguments`."""
     longest_s: float
     """How long it may take: a game may never end."""
     longest_end_s: float
-    """How long the end of a run waits for it."""
+    """How long the end of a run may wait for it."""
     last: bool = False
-    """Whether the run's last checkpoint is wanted in any case."""
+    """Whether the run's last checkpoint always gets a result."""
 
 
 class Beside(Callback, abc.ABC):
-    """Starts a process for a checkpoint again and again, and passes on its results.
+    """Regularly starts a process for a checkpoint, and passes on its results.
 
-    There is one process at a time. Its last words are a line of JSON, which `result_line` writes.
-    It plays with the checkpoint that is the newest one when it has started. What fails is said
-    once, and never ends the run.
+    There is one process at a time. Its last line is JSON, written by `result_line`. It plays with
+    the newest checkpoint at its start. A failure is logged once, and never ends the run.
 
     Args:
       work: what the process does.
 
     Attributes:
-      process: that works now, or has ended and was not looked at; None: there is none.
+      process: the process that runs, or has ended and was not collected yet; None if there is none.
     """
 
     def __init__(self, work: Work) -> None:
@@ -74,7 +73,7 @@ class Beside(Callback, abc.ABC):
         self._began_at = 0.0
         # Processes end with the thread that starts them, and `learn` has a thread of its own.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix=work.name)
-        self._frames = 0  # of the last row
+        self._frames = 0  # in the last row
         self._next: int | None = None
         self._saved_frames = 0  # of the newest checkpoint
         self._result_frames = 0  # of the checkpoint of the last result
@@ -82,25 +81,25 @@ class Beside(Callback, abc.ABC):
 
     @abc.abstractmethod
     def publish(self, result: Mapping[str, Any], environment_frames: int) -> None:
-        """Takes a result, and the environment frames of the last row; OSError: it was not kept.
+        """Takes a result, and the environment frames of the last row. May raise OSError.
 
-        It has "environment_frames", those that its checkpoint was trained for.
+        The result has the "environment_frames" of its checkpoint.
         """
 
     def arguments(self) -> list[str]:
-        """Returns what follows the command of the next process."""
+        """Returns more words for the command of the next process."""
         return []
 
     def tidy_up(self) -> None:
-        """Removes what a process has left that was killed."""
+        """Removes files that a killed process has left."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a process is at work, or has to play with the newest checkpoint yet."""
+        """Whether a process is at work, or the newest checkpoint still needs one."""
         return not self._closed and (self.process is not None or self._is_last_wanted())
 
     def on_row(self, row: Mapping[str, Any]) -> None:
-        """Passes on what has become complete."""
+        """Passes on a complete result."""
         self._frames = int(row["environment_frames"])
         if self._next is None:
             self._schedule()
@@ -110,19 +109,19 @@ class Beside(Callback, abc.ABC):
             self._complain(f"it took longer than {self.work.longest_s / 60:.0f} minutes")
 
     def on_checkpoint(self, path: Path) -> None:
-        """Starts a process if it is time for one and none is at work."""
-        self._saved_frames = self._frames  # a row comes with each checkpoint
+        """Starts a process if one is due and none is at work."""
+        self._saved_frames = self._frames  # each checkpoint comes with a row
         if self._next is None or self._frames < self._next or self.process is not None:
             return
         self._schedule()
         self._begin()
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
-        """Ends the process, and removes what is not complete.
+        """Ends the process, and removes incomplete files.
 
         Args:
-          may_wait: while this says so, work may be completed, and that on the last checkpoint be
-            done. It is not asked after `Work.longest_end_s`.
+          may_wait: tells whether to go on waiting for the process, and for one for the last
+            checkpoint, but for no longer than `Work.longest_end_s`.
         """
         deadline = time.monotonic() + self.work.longest_end_s
 
@@ -150,7 +149,7 @@ class Beside(Callback, abc.ABC):
     def _begin(self) -> None:
         try:
             self._starter.submit(self._start).result()
-        except OSError as error:  # such as a full disk, which is no failure of the run
+        except OSError as error:  # such as a full disk, which must not end the run
             self._complain(str(error))
 
     def _start(self) -> None:
@@ -169,7 +168,7 @@ class Beside(Callback, abc.ABC):
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        # Before it has threads, which would keep the old one.
+        # Before the process has threads, which would keep the old priority.
         with contextlib.suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, self.process.pid, min(19, os.nice(0) + _NICER))
 
@@ -179,7 +178,7 @@ class Beside(Callback, abc.ABC):
         self._collect()
 
     def _collect(self) -> None:
-        """Passes on the result of a process that has ended; says once if it has none."""
+        """Passes on the result of a process that has ended; logs once if it has none."""
         if self.process is None or self.process.poll() is None:
             return
         status, self.process = self.process.returncode, None
@@ -195,7 +194,7 @@ class Beside(Callback, abc.ABC):
             self._complain(str(error))
 
     def _complain(self, reason: str) -> None:
-        """Warns, once: what fails now fails again most likely."""
+        """Warns only once, as the next try will probably fail, too."""
         if not self._failed:
             self._failed = True
             work = self.work
@@ -215,7 +214,7 @@ class Beside(Callback, abc.ABC):
 
 
 def command(module: str, config: Config) -> tuple[str, ...]:
-    """Returns what starts a process that plays with the newest checkpoint of a run."""
+    """Returns the command of a process that plays with the newest checkpoint of a run."""
     given = Given.of(config).replace(
         mode="test", job_name="", device="cpu", checkpoint="newest", fresh=False, callbacks=""
     )
@@ -224,21 +223,23 @@ def command(module: str, config: Config) -> tuple[str, ...]:
 
 
 def result_line(name: str, result: Mapping[str, Any]) -> str:
-    """Returns what such a process prints in the end; `name` is that of its `Work`.
+    """Returns the last output of such a process; `name` is the `Work`'s.
 
-    It has a line of its own: what the level has printed may lack a line's end, as progress bars do.
+    It begins with a line break, because a level's own output, such as a progress bar, may lack one.
     """
     return f"\n{_beginning(name)}{json.dumps(result)}"
 
 
 def _results(name: str, lines: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Returns what `result_line` has written; a level may print lines that begin as these do."""
-    found = []
+    """Returns the results of `result_line`, without similar lines that a level has printed."""
+    results = []
     for line in lines:
         if line.startswith(_beginning(name)):
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line.removeprefix(_beginning(name))))
-    return [each for each in found if isinstance(each, dict) and "environment_frames" in each]
+                results.append(json.loads(line.removeprefix(_beginning(name))))
+    return [
+        result for result in results if isinstance(result, dict) and "environment_frames" in result
+    ]
 
 
 def _beginning(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the processes beside the learner begin and end with; see `beside`."""
+"""The beginning and the end of processes beside the learner; see `beside`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def load(flags: Sequence[str]) -> TrainedAgent:
-    """Returns the agent of the newest checkpoint; computes on one thread from now on.
+    """Returns the agent of the newest checkpoint; from now on, TensorFlow uses one thread.
 
     Args:
-      flags: of the run.
+      flags: the run's flags.
 
     Raises:
-      ConfigError: no whole checkpoint.
+      ConfigError: there is no complete checkpoint.
     """
     given = command_line.parse(list(flags))
     tensorflow_startup.import_tensorflow()
@@ -38,12 +38,12 @@ def load(flags: Sequence[str]) -> TrainedAgent:
     from impala_tf.processes import trained_agent  # imports TensorFlow
 
     resolved = resolve(given)
-    signal.signal(signal.SIGTERM, _stop)  # again: a level's code may have installed a handler
+    signal.signal(signal.SIGTERM, _stop)  # again: a level's code may have replaced the handler
     return trained_agent.load(*resolved)
 
 
 def run(main: Callable[[list[str]], None]) -> NoReturn:
-    """Calls `main` with the command line, and exits; a ConfigError is printed, after its cause.
+    """Calls `main` with the command line, and exits. Prints a ConfigError, after its cause.
 
     The process ends with its parent.
     """
@@ -65,5 +65,5 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Leaves no half-written file, as the end by the signal alone would."""
+    """Exits in order, so that no half-written file is left."""
     sys.exit(128 + number)

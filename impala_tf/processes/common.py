@@ -1,4 +1,4 @@
-"""What every process does first, and what they derive from the config in the same way."""
+"""The first steps of every process, and what all derive from the config in the same way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.types import EnvironmentSpec
 
 _SLOW_S = 10.0
-"""After this time a user is told what a command waits for."""
+"""How long until a command says what it waits for."""
 
 
 def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
@@ -34,7 +34,7 @@ def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
     stop = StopRequest()
     stop.install()
     config, spec = resolve(given)
-    stop.install()  # again: a level's code may have installed handlers of its own
+    stop.install()  # again: a level's code may have replaced the handlers
     return config, spec, logdir_of(config), stop
 
 
@@ -55,7 +55,7 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
 
 @contextlib.contextmanager
 def _told_if_slow(what: str) -> Iterator[None]:
-    """Says on stderr what takes long: a level's own code may hang, or load for minutes."""
+    """Says on stderr what is slow: a level's own code may hang, or load for minutes."""
     line = f"{what} takes longer than {_SLOW_S:g} s; waiting (Ctrl-C ends this)"
     timer = threading.Timer(_SLOW_S, print, [line], {"file": sys.stderr, "flush": True})
     timer.daemon = True
@@ -68,7 +68,7 @@ def _told_if_slow(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def same_folder() -> Iterator[None]:
-    """A block that ends in the current folder: a level may leave it, and --logdir is relative."""
+    """Returns to the current folder at the end: a level may leave it, and --logdir is relative."""
     try:
         before = Path.cwd()
     except FileNotFoundError:  # it was deleted
@@ -91,7 +91,7 @@ def credentials_dir(config: Config) -> Path:
 
 
 def resume_message(checkpoint: Path | str | None, environment_frames: int) -> str:
-    """Returns the message that a run resumes."""
+    """Returns the message for a run that resumes."""
     return f"resuming from {checkpoint}, {environment_frames:,} frames"
 
 

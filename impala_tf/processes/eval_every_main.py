@@ -2,7 +2,7 @@
 
     python -m impala_tf.processes.eval_every_main FLAGS...
 
-FLAGS are those of the run. Its last line is an `Evaluation` as JSON.
+FLAGS are the run's. The last line of output is an `Evaluation` as JSON.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def main(arguments: list[str]) -> None:
     """Plays whole games of every level with the newest checkpoint.
 
     Raises:
-      ConfigError: no whole checkpoint, or a level that cannot be made.
+      ConfigError: there is no complete checkpoint, or a level cannot be made.
     """
     trained = beside_main.load(arguments)
     from impala_tf.processes import players  # of a checkpoint: imports TensorFlow
 
     player = players.of_checkpoint(trained)
-    # A process for each environment would make this one of many; it has time.
+    # In one process, which can take its time: the learner and actors need the cores.
     environment = dataclasses.replace(player.environment, environment_processes="never")
     player = player._replace(environment=environment)
     count = len(suites.levels(environment))
@@ -47,14 +47,14 @@ def _row(player: Player, index: int) -> Mapping[str, Any]:
     env = unseen or player.environment
     began_at = time.monotonic()
     episodes = evaluate_main.play(player, env, index, num_threads=1)
-    found = games.summary(episodes)
+    summary = games.summary(episodes)
     return {
         "level_name": level.level_name,
         "played": "unseen levels" if unseen else "other seeds",
-        "episodes": found["num_episodes"],
-        **{f"return_{name}": found[name] for name in ("mean", "std", "min", "max")},
-        "length_mean": sum(found["episode_lengths"]) / len(episodes),
-        "normalized_return_mean": suites.normalized(level, found["mean"]),
+        "episodes": summary["num_episodes"],
+        **{f"return_{name}": summary[name] for name in ("mean", "std", "min", "max")},
+        "length_mean": sum(summary["episode_lengths"]) / len(episodes),
+        "normalized_return_mean": suites.normalized(level, summary["mean"]),
         "policy": player.evaluation.test_policy,
         "evaluation_s": time.monotonic() - began_at,
         "protocol": suites.spec(suites.levels(env)[index]).protocol,

@@ -25,7 +25,7 @@ from impala_tf.processes.common import same_folder, seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import Episode
 
-# Games played in parallel: enough to fill a batch, few enough that the last one is not long alone.
+# Games played in parallel: enough to fill a batch, but not so many that most wait for the last one.
 _MAX_ENVS = 16
 # The Hugging Face hub shows replay.mp4 beside the card of an agent.
 _HUB_VIDEO = "replay"
@@ -34,18 +34,18 @@ _HUB_VIDEO = "replay"
 def main(given: Given) -> int:
     """Plays whole games with the agent of a run or of an exported folder; returns 0.
 
-    Prints a summary. The flags that are not given are the run's. What is known about a run is
-    written there; an exported folder stays as it is, but for videos.
+    Prints a summary. The flags that are not given are the run's. The result is written to a run's
+    logdir; an exported folder gets only videos.
 
     Raises:
-      ConfigError: no logdir, no whole checkpoint, one of another level or network, a package is
-        missing, or the result cannot be written; it has been printed then.
+      ConfigError: there is no logdir or no complete checkpoint, the checkpoint is of another level
+        or network, a package is missing, or the result cannot be written after it was printed.
     """
     agent = load(given)
     frames, spec = agent.environment_frames, agent.spec
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
-    result, shown = played(agent)
-    show(shown)  # before anything is written: a disk may be full, or read-only
+    result, lines = played(agent)
+    show(lines)  # before anything is written, as the disk may be full or read-only
     if not agent.is_exported:
         print(f"written to {write(agent, result)}")
     if agent.evaluation.video:
@@ -54,21 +54,21 @@ def main(given: Given) -> int:
 
 
 def load(given: Given) -> Player:
-    """Returns the agent, as `players.load`. With --video, its levels can be drawn."""
+    """Returns the agent, like `players.load`. With --video, checks that its levels can be drawn."""
     if given.evaluation.video:
         _check_video()
     agent = players.load(given, choose_device=True)
-    if agent.evaluation.video:  # before games are played for nothing
+    if agent.evaluation.video:  # before games are played in vain
         with same_folder():
             suites.check_rendering(agent.environment)
     return agent
 
 
 def show(found: Sequence[str | Table]) -> None:
-    """Prints what `played` found."""
+    """Prints the lines and tables from `played`."""
     console = Console()
-    for each in found:
-        console.print(each, highlight=False, soft_wrap=isinstance(each, str))
+    for part in found:
+        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
 def _check_video() -> None:
@@ -80,10 +80,10 @@ def _check_video() -> None:
 
 
 def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays whole games; returns what evaluation.json holds, and what to print."""
-    found, shown = _levels(agent) if len(agent.spec.levels) > 1 else _level(agent)
+    """Plays whole games; returns the content of evaluation.json, and what to print."""
+    scores, lines = _levels(agent) if len(agent.spec.levels) > 1 else _level(agent)
     result = {
-        **found,
+        **scores,
         "test_policy": agent.evaluation.test_policy,
         "level_name": agent.spec.level_name,
         "agent_name": agent.flags["agent_name"],
@@ -92,11 +92,11 @@ def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
         "environment_frames": agent.environment_frames,
         "seed": agent.flags["seed"],
     }
-    return result, shown
+    return result, lines
 
 
 def write(agent: Player, result: dict[str, Any]) -> Path:
-    """Writes evaluation.json; returns its path. Raises ConfigError if that cannot be written."""
+    """Writes evaluation.json; returns its path. Raises ConfigError if that fails."""
     path = agent.logdir.path / "evaluation.json"
     with _writing(path):
         write_atomically(path, json.dumps(result, indent=1) + "\n")
@@ -112,44 +112,46 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _level(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays the level; returns what is found, and what to print."""
+    """Plays the level; returns the result, and what to print."""
     sets = games.level_sets(agent.environment)
     summaries = {name: games.summary(play(agent, levels)) for name, levels in sets.items()}
-    found = games.with_normalized(agent.environment, summaries["train"])
+    scores = games.with_normalized(agent.environment, summaries["train"])
     text = (
         "{num_episodes} game{plural}, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
         "std {std:.2f}, min {min:g}, max {max:g}"
     ).format(
         policy=agent.evaluation.test_policy,
-        plural="" if found["num_episodes"] == 1 else "s",
-        **found,
+        plural="" if scores["num_episodes"] == 1 else "s",
+        **scores,
     )
-    if "normalized_mean" in found:
-        text += f", normalised {found['normalized_mean']:.3f}"
+    if "normalized_mean" in scores:
+        text += f", normalised {scores['normalized_mean']:.3f}"
     if "test" not in sets:
-        return found, [text]
+        return scores, [text]
     report = games.generalization(sets, summaries)
-    return {**found, "generalization": report}, [text, games.generalization_table(report)]
+    return {**scores, "generalization": report}, [text, games.generalization_table(report)]
 
 
 def _levels(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays each of several levels; returns what is found, and what to print."""
+    """Plays each of several levels; returns the result, and what to print."""
     environment = agent.environment
     levels = suites.levels(environment)
-    summaries, others = [], []
+    summaries, unseen_summaries = [], []
     for index, level in enumerate(levels):
         print(f"{level.level_name}:", flush=True)
         summaries.append(games.summary(play(agent, environment, index)))
         unseen = suites.unseen(environment, index)
         if unseen is not None:
             print(f"{level.level_name}, unseen levels:", flush=True)
-        others.append(None if unseen is None else games.summary(play(agent, unseen, index)))
-    report = games.several_levels(levels, summaries, others)
+        unseen_summaries.append(
+            None if unseen is None else games.summary(play(agent, unseen, index))
+        )
+    report = games.several_levels(levels, summaries, unseen_summaries)
     return report, [games.several_levels_table(report)]
 
 
 def write_films(agent: Player) -> None:
-    """Plays one more game of each level, and writes them to mp4 files; --track uploads them."""
+    """Plays one more game of each level, and writes it to an mp4 file; --track uploads it."""
     from impala_tf.evaluation import video  # needs a package that not every machine has
 
     levels = suites.levels(agent.environment) if len(agent.spec.levels) > 1 else []
@@ -178,19 +180,19 @@ def play(
 ) -> list[Episode]:
     """Plays whole games in the environments of `env`.
 
-    Their seeds derive from --seed, and training has others.
+    Their seeds derive from --seed, and differ from those of training.
 
     Args:
-      agent: who plays.
+      agent: the agent that plays.
       env: the flags of the level, or levels.
-      index: which level, if `env` lists several.
-      num_threads: threads of environments that run natively; 0: one per core.
+      index: the index of the level, if `env` lists several.
+      num_threads: threads for native vector environments; 0: one per core.
 
     Raises:
       ConfigError: the level cannot be made, raises, or returns rewards that are not finite.
     """
-    wanted = agent.evaluation.test_num_episodes
-    num_envs = min(wanted, _MAX_ENVS)
+    num_games = agent.evaluation.test_num_episodes
+    num_envs = min(num_games, _MAX_ENVS)
     seed = seed_of(agent.flags["seed"], "test")
     policy = agent.policy(num_envs, seed, agent.evaluation.test_policy)
     name = suites.levels(env)[index].level_name
@@ -198,14 +200,14 @@ def play(
     printed_at = time.monotonic()
     with same_folder():
         with games.errors_named(name, lambda: "before the first game"):  # it is timed when made
-            made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
-        with contextlib.closing(BatchedEnvironment(made)) as environment:
+            vector_env = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
+        with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
             for episode in games.play(
-                policy, agent.initial_state(num_envs), environment, num_envs, wanted, name
+                policy, agent.initial_state(num_envs), environment, num_envs, num_games, name
             ):
                 if episode is not None:
                     episodes.append(episode)
                 if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:
                     printed_at = time.monotonic()
-                    print(f"{len(episodes)} of {wanted} games played", flush=True)
+                    print(f"{len(episodes)} of {num_games} games played", flush=True)
     return episodes

@@ -15,11 +15,12 @@ def main(given: Given) -> int:
     The flags that are not given are the run's.
 
     Raises:
-      ConfigError: no logdir, no whole checkpoint, or one of another level or network.
+      ConfigError: there is no logdir or no complete checkpoint, or the checkpoint is of another
+        level or network.
     """
-    # Other machines compute in float32.
+    # float32, as other machines may lack bfloat16.
     config, spec = resolve(as_trained(given).replace(precision="float32"))
-    import_tensorflow()  # takes seconds; questions and wrong flags were told at once
+    import_tensorflow()  # takes seconds, so questions and wrong flags come first
     from impala_tf.evaluation.export import export
     from impala_tf.processes import trained_agent
 

@@ -18,7 +18,8 @@ class Heartbeat:
     def __init__(self, path: str | None) -> None:
         """Removes the file of an earlier process, which says nothing about this one.
 
-        Raises: ConfigError if the file cannot be written.
+        Raises:
+          ConfigError: the file cannot be written.
         """
         self._path = None if path is None else Path(path)
         self._next_s = float("-inf")
@@ -31,15 +32,15 @@ class Heartbeat:
             raise ConfigError(f"--heartbeat_path={path}: {error.strerror}") from error
 
     def beat(self) -> None:
-        """Writes seconds of the monotonic clock, which is never set. For any thread."""
+        """Writes the seconds of the monotonic clock, which is never adjusted. Thread-safe."""
         now_s = time.monotonic()
         if self._path is None or now_s < self._next_s:  # fast levels take 1000 steps a second
             return
         self._next_s = now_s + _EVERY_S
-        with contextlib.suppress(OSError):  # A full disk is no reason to stop acting.
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop acting
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
-                # Of one width, over the last one: that needs no room on a full disk.
+                # Overwrites the last time with the same width, which needs no room on a full disk.
                 os.pwrite(file, f"{now_s:016.3f}\n".encode(), 0)
             finally:
                 os.close(file)

@@ -36,19 +36,19 @@ from impala_tf.processes.status_reporter import EXITING, StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
 from impala_tf.transport import LearnerServer
 
-# How long a learner that is done waits for its actors to call once more and be told.
+# How long a learner that is done waits for its actors to call once more, to tell them.
 _FAREWELL_S = 5.0
 
 _log = logging.getLogger("impala_tf.learner")
 
 
 def main(given: Given) -> int:
-    """Learns until the run has had all its frames, or this process is asked to stop.
+    """Learns until the run has all its frames, or this process is asked to stop.
 
     Returns:
-      0; 1 if another learner of the group was lost, or training broke down; 2 if a callback raised;
-      USELESS if the run is over, but its last checkpoint could not be written;
-      REGROUP if a supervisor is to start it again with another group of learners.
+      0 if all went well; 1 if another learner of the group was lost, or training broke down; 2 if a
+      callback raised; USELESS if the run is over, but its last checkpoint could not be written;
+      REGROUP if a supervisor should restart it with another group of learners.
 
     Raises:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
@@ -58,15 +58,15 @@ def main(given: Given) -> int:
     logging.getLogger("impala_tf").addHandler(notes)
     run_folder.check_not_exported(logdir)
     raise_descriptor_limit()
-    process_memory.use_one_arena()  # its large tensors are not allocated from arenas anyway
+    process_memory.use_one_arena()  # large tensors are not allocated from arenas anyway
     process_memory.give_back_after_start()
     use_threads(configs.learner_threads(config))
     device = select_device(config.process.device)
     start_xla()
-    told, regroup = group_members.from_environment(), threading.Event()
-    if told is not None:
+    members, regroup = group_members.from_environment(), threading.Event()
+    if members is not None:
         signal.signal(REGROUP_SIGNAL, lambda *_: regroup.set())
-    group = _join_group(config, told)
+    group = _join_group(config, members)
     config = configs.replace(config, task=group.members[group.rank])
     try:
         with _naming_lost_peers(group, lambda: "another learner"):
@@ -77,7 +77,7 @@ def main(given: Given) -> int:
         return 1
     except LostPeerError as lost:
         _log.error("learner-%d: lost %s; %s", config.process.task, lost, EXITING)
-        return 1 if told is None else REGROUP
+        return 1 if members is None else REGROUP
     finally:
         group.close()
     if parts.callbacks.failure:
@@ -85,14 +85,14 @@ def main(given: Given) -> int:
         return UNUSABLE_INPUT  # it would raise again after a restart
     if trouble := parts.storage.trouble():
         _log.error("%s; %s", trouble["text"], _newest(logdir))
-        # The actors have been told that the run is over, so a restart would wait for them forever.
+        # The actors know that the run is over, so a restarted learner would wait for them forever.
         return USELESS if parts.learner.done else 1
     return REGROUP if regroups else 0
 
 
 def _newest(logdir: Logdir) -> str:
-    found = checkpoint_files.checkpoints(logdir.checkpoints)
-    return f"the last good checkpoint is {found[-1]}" if found else "there is no good checkpoint"
+    paths = checkpoint_files.checkpoints(logdir.checkpoints)
+    return f"the last good checkpoint is {paths[-1]}" if paths else "there is no good checkpoint"
 
 
 def _learn(
@@ -102,7 +102,7 @@ def _learn(
     device: str,
     notes: Sequence[str],
 ) -> bool:
-    """Learns until the end; returns whether that is for another group of learners to go on."""
+    """Learns until the end; returns whether another group of learners should continue."""
     config, group, learner, callbacks = parts.config, parts.group, parts.learner, parts.callbacks
 
     def save() -> None:
@@ -112,7 +112,7 @@ def _learn(
     if group.rank == 0:
         _announce(parts, device)
         with parts.storage.attempt("a checkpoint"):
-            parts.run_state.save()  # from now on, there is always something to resume from
+            parts.run_state.save()  # from now on, there is always a checkpoint to resume from
     hosts = configs.split(config.process.learner_hosts)
     peers = Peers(group, [hosts[number] for number in group.members])
     loop = TrainingLoop(
@@ -137,8 +137,9 @@ def _learn(
         learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
         batches = Batches(parts.queue, configs.sent_per_batch(config))
-        # The learner stops to wait for a batch, and tells the others at once. The queue itself is
-        # closed later: where there is a GPU, what waits in it then has failed other operations.
+        # On a stop, the learner stops waiting for a batch, and tells the others at once. The queue
+        # itself is closed later: with a GPU, closing it while something waits in it has made other
+        # operations fail.
         stop.on_request(batches.close)
         loop.run(batches, stop_requested, regroup_requested)
         if any(group.gather(callbacks.stopping)):
@@ -151,7 +152,7 @@ def _learn(
             _log.info("learner-%d: final parameters %s", number, _digest(learner))
         if learner.done:
             parts.server.finish()
-            parts.queue.close()  # pushes that wait for room are told as well
+            parts.queue.close()  # tells pushes that wait for room, too
             if parts.inference is not None:
                 parts.inference.close()
             _wait_for_actors_to_be_told(parts.server)
@@ -165,8 +166,8 @@ def _learn(
     finally:
         parts.queue.close()
         parts.server.stop(grace_s=0.5)
-        for each in parts.beside:
-            each.close(lambda: learner.done and not stop() and not callbacks.failure)
+        for process in parts.beside:
+            process.close(lambda: learner.done and not stop() and not callbacks.failure)
         if parts.beside:
             reporter.write_end()  # with their results
         parts.recorder.close()
@@ -174,7 +175,7 @@ def _learn(
             if parts.beside and learner.done:
                 parts.uploads.send_again()  # with their results
             parts.uploads.close(stop, may_wait=learner.done or stop())
-            reporter.write_end()  # with what is not there
+            reporter.write_end()  # with the checkpoints that the mirror lacks
     _log.info(
         "%s at %s frames%s",
         "failed" if callbacks.failure else "done" if learner.done else "stopped",
@@ -186,7 +187,7 @@ def _learn(
 
 @contextlib.contextmanager
 def _naming_lost_peers(group: LearnerGroup, peers: Callable[[], str]) -> Iterator[None]:
-    """Raises LostPeerError, with the names that `peers` returns, if an operation lost a peer."""
+    """Turns an error of an operation that lost a peer into LostPeerError, with names of `peers`."""
     try:
         yield
     except Exception as error:
@@ -247,7 +248,7 @@ def _announce(parts: LearnerParts, device: str) -> None:
 
 
 def _wait_for_actors_to_be_told(server: LearnerServer) -> None:
-    """Waits until every actor was told that the run is over, for a few seconds at most."""
+    """Waits until every actor knows that the run is over, for a few seconds at most."""
     deadline = time.monotonic() + _FAREWELL_S
     while time.monotonic() < deadline:
         if all(actor.told_run_over for actor in server.service.actors()):

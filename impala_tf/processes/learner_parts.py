@@ -76,12 +76,12 @@ class LearnerParts(NamedTuple):
     queue: UnrollQueue[Sent]
     recorder: RunRecorder
     run_state: RunState
-    resumed: bool  # from a checkpoint
+    resumed: bool  # whether from a checkpoint
     store: ParameterStore
     server: LearnerServer
     inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
-    callbacks: Callbacks  # empty but in rank 0
+    callbacks: Callbacks  # empty except in rank 0
     beside: Sequence[Beside]  # of rank 0, with --video_every and --eval_every
     evaluations: EvaluationRows | None  # of rank 0, with --eval_every
     uploads: MirrorUploads | None  # of rank 0, with --mirror
@@ -92,7 +92,7 @@ def build(
 ) -> LearnerParts:
     """Makes the parts, restores the newest checkpoint on all ranks, and publishes the parameters.
 
-    The server's port is bound but not served yet.
+    The server's port is bound, but nothing is served yet.
 
     Raises:
       ConfigError: a logdir, checkpoint or port that cannot be used.
@@ -116,14 +116,14 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder, told = _recorder(config, spec, logdir, queue, learner, group, uploads)
+    recorder, receivers = _recorder(config, spec, logdir, queue, learner, group, uploads)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
     if group.rank == 0:
         resumed = run_state.restore(config.run.logdir)
         certificates.ensure(credentials_dir(config))
-    # The ranks wait for each other here, so all find the credentials afterwards.
+    # The ranks wait for each other here, so afterwards all have the credentials.
     check_equal_flags(config, group)
     _copy_from_rank_0(run_state, learner, group)
     store = ParameterStore()
@@ -164,9 +164,9 @@ def build(
         server=server,
         inference=inference,
         storage=storage,
-        callbacks=told.callbacks,
-        beside=told.beside,
-        evaluations=told.evaluations,
+        callbacks=receivers.callbacks,
+        beside=receivers.beside,
+        evaluations=receivers.evaluations,
         uploads=uploads,
     )
 
@@ -193,13 +193,13 @@ def _put(
     learner: Learner,
     recorder: RunRecorder,
 ) -> Callable[[Sent, PushReport], None]:
-    """Returns what takes and records unrolls or gradients from actors, or refuses them.
+    """Returns the function that accepts and records unrolls or gradients, or refuses them.
 
-    Where actors wait for updates, unrolls of older parameters are stale: they come from actors
-    that had waited so long that they filled the batch of a lost actor, and every later batch would
-    be late with them. The queue drops those that became stale in it.
+    Where actors wait for updates, unrolls of older parameters are stale. They come from actors that
+    waited so long that their unrolls filled in for a lost actor's; with them, every later batch
+    would be late. The queue drops unrolls that become stale in it.
     """
-    # To a replay, old steps are as good as new ones.
+    # For a replay, old steps are as good as new ones.
     replays = configs.algorithm(config.loss.algorithm).replays
     max_policy_lag = None if replays else config.process.max_policy_lag
     steps_per_batch = config.optimizer.updates_per_batch * config.optimizer.minibatches
@@ -230,18 +230,20 @@ _OF_A_MACHINE = ("precision", "micro_batches", "save_replay")  # of the flags th
 def check_equal_flags(config: Config, group: LearnerGroup) -> None:
     """Raises ConfigError if the learners of a group would not take the same steps.
 
-    Some defaults depend on how many actors there are, which a machine may have to guess.
+    Some defaults depend on the number of actors, which a machine may have to guess.
     """
     parts = (config.agent, config.loss, config.optimizer, config.replay)
-    mine = {name: value for part in parts for name, value in vars(part).items()}
+    own_flags = {name: value for part in parts for name, value in vars(part).items()}
     for own in _OF_A_MACHINE:
-        del mine[own]
-    mine["schedule_frames"] = config.run.schedule_frames
-    everyones = group.gather(mine)
-    differing = [name for name in mine if any(each[name] != mine[name] for each in everyones)]
+        del own_flags[own]
+    own_flags["schedule_frames"] = config.run.schedule_frames
+    all_flags = group.gather(own_flags)
+    differing = [
+        name for name in own_flags if any(flags[name] != own_flags[name] for flags in all_flags)
+    ]
     if differing:
         raise ConfigError([
-            f"--{name}: the learners have {', '.join(str(each[name]) for each in everyones)};"
+            f"--{name}: the learners have {', '.join(str(flags[name]) for flags in all_flags)};"
             " give all of them the same value"
             for name in differing
         ])  # fmt: skip
@@ -255,7 +257,7 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
 
 
 class _Told(NamedTuple):
-    """Who is told of rows and checkpoints, in rank 0."""
+    """The receivers of rows and checkpoints, in rank 0."""
 
     callbacks: Callbacks
     beside: Sequence[Beside] = ()
@@ -274,7 +276,7 @@ def _recorder(
     writers: dict[str, Writer] = {}
     names = configs.split(config.run.info_metrics)
     learners_writer = level_rows = wandb = None
-    told = _Told(Callbacks([], [], logdir))
+    receivers = _Told(Callbacks([], [], logdir))
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
@@ -285,10 +287,10 @@ def _recorder(
             writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-        told = _told(config, logdir, tensorboard, wandb, uploads, level_rows)
-        if told.evaluations is not None:
-            writers["evaluations"] = told.evaluations
-        writers["callbacks"] = told.callbacks
+        receivers = _told(config, logdir, tensorboard, wandb, uploads, level_rows)
+        if receivers.evaluations is not None:
+            writers["evaluations"] = receivers.evaluations
+        writers["callbacks"] = receivers.callbacks
     recorder = RunRecorder(
         writers,
         queue.size,
@@ -299,7 +301,7 @@ def _recorder(
         names,
         group.members,
     )
-    return recorder, told
+    return recorder, receivers
 
 
 def _told(
@@ -326,7 +328,7 @@ def _told(
 def _publisher(
     tensorboard: TensorBoardWriter, wandb: WandbWriter | None
 ) -> Callable[[Film, int], None]:
-    """Returns what shows a video in TensorBoard and W&B."""
+    """Returns the function that shows a video in TensorBoard and W&B."""
 
     def publish(film: Film, environment_frames: int) -> None:
         gif, size = Path(film.gif).read_bytes(), (film.width, film.height)
@@ -344,7 +346,7 @@ def _normalizer(config: Config) -> Callable[[int, float], float | None]:
 
 
 def _grants(config: Config) -> Grants:
-    """At least as many unrolls may be in the making as a batch has, and two more."""
+    """Limits the unrolls that actors work on at a time to those of a batch, and two more."""
     if configs.waits_for_updates(config):
         return Grants()
     of_batch = configs.sent_per_batch(config) / configs.sent_per_push(config)
@@ -352,7 +354,7 @@ def _grants(config: Config) -> Grants:
 
 
 def _most_episodes(config: Config) -> int:
-    """Returns how many games can end in what an actor sends at once, for each N of it."""
+    """Returns the most games that can end in a push, for each of its unrolls."""
     of_environment = 2 + config.optimizer.unroll_length
     environments = config.process.envs_per_actor
     return of_environment * environments // configs.sent_per_push(config)
@@ -362,7 +364,7 @@ def _terms(
     config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
 ) -> RunTerms:
     parameters = parameter_specs(agent, config)
-    # Sent as int8, most parameters are a quarter of their size.
+    # As int8, most parameters have a quarter of their size.
     if config.process.inference == "actor" and config.process.acting_precision != "int8":
         check_parameters(parameters, config.agent.agent_name)
     return RunTerms(

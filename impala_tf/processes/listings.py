@@ -1,4 +1,4 @@
-"""impala levels and agents: what there is to choose from."""
+"""`impala levels` and `impala agents`: what can be chosen."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
     Args:
       name: levels or agents.
-      arguments: the words after it.
+      arguments: the words after the name.
 
     Raises:
-      ConfigError: words that it does not take.
+      ConfigError: wrong words.
     """
     if {"-h", "--help"} & set(arguments):
         from impala_tf.config import help_pages
@@ -31,23 +31,23 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
 
 def levels(part: str = "") -> str:
-    """Returns the levels of each suite whose name has a part, in any case, or those of a list."""
+    """Returns the levels whose names contain a text, in any case, or the levels of a list."""
     lists = {name: suite for suite in suites.SUITES for name in suite.lists}
     if part.lower() in lists:
         return _members(part.lower(), lists[part.lower()])
-    shown = []
+    sections = []
     for suite in suites.SUITES:
         names = [name for name in suite.installed() if part.lower() in name.lower()]
         if names:
-            shown.append(f"{suite.about}:\n" + "\n".join(f"  {name}" for name in names))
-    if not shown:
+            sections.append(f"{suite.about}:\n" + "\n".join(f"  {name}" for name in names))
+    if not sections:
         raise ConfigError(f"levels {part}: no level that is installed has this in its name")
     about = f"One agent learns all levels of a list; impala levels {next(iter(lists))} shows them."
-    return "\n\n".join([*shown, f"Lists for --level_name: {', '.join(lists)}. {about}"])
+    return "\n\n".join([*sections, f"Lists for --level_name: {', '.join(lists)}. {about}"])
 
 
 def _members(name: str, suite: Suite) -> str:
-    """Returns the levels of a list, those that are not installed included."""
+    """Returns the levels of a list, including those that are not installed."""
     members = suite.lists[name]
     installed = len(set(members).intersection(suite.installed()))
     title = f"{suite.about}, list {name} ({installed} of {len(members)} levels are installed):"
@@ -57,9 +57,9 @@ def _members(name: str, suite: Suite) -> str:
 def agents() -> str:
     """Returns a table of the networks."""
     rows = [("--agent_name", "torso", "core", "sees the last action and reward")]
-    for name, each in AGENTS.items():
-        sees = "yes" if each.observes_last_action_and_reward else "no"
-        rows.append((name, each.torso.name, each.core, sees))
+    for name, agent in AGENTS.items():
+        sees = "yes" if agent.observes_last_action_and_reward else "no"
+        rows.append((name, agent.torso.name, agent.core, sees))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join(

@@ -22,7 +22,7 @@ def main(given: Given) -> int:
     """Trains on this machine; returns the exit status.
 
     Raises:
-      ConfigError: flags, level or logdir that cannot be used; nothing was started then.
+      ConfigError: the flags, level or logdir cannot be used; nothing was started.
     """
     training = LocalTraining(given)
     if training.config.cluster.dry_run:
@@ -39,7 +39,7 @@ def main(given: Given) -> int:
 
 
 def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: False) -> Display:
-    """Prints what a run trains on; returns what shows it while it trains, started.
+    """Prints what a run trains on; returns its display, started.
 
     Args:
       training: the run.
@@ -81,7 +81,7 @@ def _train(training: LocalTraining) -> int:
             training.run_end_command()
     training.raise_if_refused()
     failure = training.failure()
-    with contextlib.suppress(OSError):  # a terminal may be gone, whose run has ended well
+    with contextlib.suppress(OSError):  # the terminal may be gone although the run has ended well
         if failure:
             print(failure, file=sys.stderr, flush=True)
         else:
@@ -94,13 +94,13 @@ def _print_plan(training: LocalTraining) -> None:
     config, spec, logdir = training.config, training.spec, training.logdir
     frames = 0 if config.run.fresh else run_folder.frames_so_far(config, spec, logdir)
     actors = config.process.num_actors
-    each = config.process.envs_per_actor
+    environments = config.process.envs_per_actor
     total = config.run.total_environment_frames
     optimizer = config.optimizer
     if training.needs:
         print(training.needs)
     print(f"{spec.level_name}: {spec.protocol}")
-    print(f"one learner and {actors} actors with {each} environments each, on this machine")
+    print(f"one learner and {actors} actors with {environments} environments each, on this machine")
     print(
         f"{config.loss.algorithm} with {config.agent.agent_name}, batches of "
         f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"

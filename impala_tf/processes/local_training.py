@@ -1,4 +1,4 @@
-"""A run on this machine and all that belongs to it: its folder, certificates and processes."""
+"""A run on this machine with everything it needs: its folder, certificates and processes."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class LocalTraining:
     """Trains on this machine: a learner and its actors, from `claim` to `close`.
 
     Call `claim`, then `start`, then `tick` about every `node.TICK_S` seconds until `over`, and
-    `close` in the end, also after an exception. Installs no signal handlers. The processes end
-    with this one, however it ends.
+    finally `close`, even after an exception. Installs no signal handlers. The processes end with
+    this one, however it ends.
 
     Args:
-      given: the flags; nothing is touched before `claim`.
+      given: the flags. Nothing is touched before `claim`.
 
     Attributes:
-      environment: variables that the processes get besides those of this one.
-      given: the flags as the user gave them, but for --fresh, which a resume must not repeat.
-      config, spec, logdir: of the run.
-      needs: what the user should know about this machine; '' if nothing.
-      frames: environment frames that the run had when it was claimed.
-      moved: where the run that was in the folder is now; None if there was none, or if it stays.
+      environment: variables for the processes, besides those of this process.
+      given: the flags as the user gave them, except --fresh, which a resume must not repeat.
+      config, spec, logdir: the run's config, its level's specification, and its folder.
+      needs: what the user should know about the run's needs on this machine; '' if nothing.
+      frames: environment frames of the run when it was claimed.
+      moved: where an earlier run of the folder was moved to; None if nothing was moved.
 
     Raises:
       ConfigError: flags or a level that cannot be used.
@@ -83,13 +83,13 @@ class LocalTraining:
         self._hours_passed = ""
 
     def claim(self) -> None:
-        """Takes the run's folder, so that no other run of this machine can use it until `close`.
+        """Claims the run's folder, so that no other run of this machine can use it until `close`.
 
-        What is newer in --mirror is brought back.
+        Restores a newer checkpoint from --mirror.
 
         Raises:
           ConfigError: another run uses the folder, it holds another run, it cannot be written, no
-            checkpoint is whole, the port is taken, --mirror cannot be used, or TensorFlow is
+            checkpoint is complete, the port is taken, --mirror cannot be used, or TensorFlow is
             missing.
         """
         tensorflow_startup.check_installed()
@@ -146,7 +146,7 @@ class LocalTraining:
         )
 
     def tick(self, note: Callable[[str], None]) -> None:
-        """Stops what is to stop by now; returns at once.
+        """Stops what is due to stop; returns at once.
 
         Args:
           note: called with a line for each event that a user should see.
@@ -156,17 +156,17 @@ class LocalTraining:
             note(f"{self._hours_passed}: stopping")
             self.node.stop()
         self.node.tick()
-        # While the run stops, processes end as they should.
+        # While the run stops, its processes end as intended, so nothing is noted.
         while not (self.node.stopping or self._events.empty()):
             note(self._events.get())
 
     @property
     def stopping(self) -> bool:
-        """Whether the run was told to stop."""
+        """Whether the run was asked to stop."""
         return self.node.stopping
 
     def stop(self) -> None:
-        """Lets `tick` stop the run; the learner writes a checkpoint. Returns at once."""
+        """Makes `tick` stop the run; the learner writes a checkpoint. Returns at once."""
         self.node.stop()
 
     def kill(self) -> None:
@@ -177,10 +177,7 @@ class LocalTraining:
             process.kill()
 
     def close(self) -> None:
-        """Stops what still runs, waits for it, and gives the folder back. Then --end_command runs.
-
-        May be called twice.
-        """
+        """Stops the processes, waits for them, and releases the folder. May be called twice."""
         try:
             if self._node is not None:
                 self._node.close()
@@ -190,7 +187,7 @@ class LocalTraining:
     def run_end_command(self) -> None:
         """Runs --end_command, if there is one."""
         if command := self.config.cluster.end_command:
-            with contextlib.suppress(OSError):  # it runs also if nobody can be told
+            with contextlib.suppress(OSError):  # it runs even if this cannot be printed
                 print(f"--end_command: {command}", flush=True)
             run_end_command(command, str(self.logdir.path), self.node.states)
 
@@ -213,7 +210,7 @@ class LocalTraining:
             last = _actor_states(self.node)[-1]
             return f"no actor is left; the last one said:\n{last.detail}"
         learner = _learner(self.node)
-        # Of one that was told to stop: it could not save its work, or it did not stop.
+        # A learner that was asked to stop, and could not save its work or had to be killed.
         lost_work = learner.state.exit_status not in ENDED_AS_TOLD
         if learner.state.state != "failed" and not lost_work:
             return ""
@@ -224,7 +221,7 @@ class LocalTraining:
         ])  # fmt: skip
 
     def complete_lines(self) -> str:
-        """Returns what to say about a run that has had all of its frames."""
+        """Returns the message for a run that has all of its frames."""
         total = self.config.run.total_environment_frames
         return (
             f"{self.logdir.path}: this run is complete ({self.frames:,} frames; you asked for"
@@ -234,14 +231,14 @@ class LocalTraining:
 
     @property
     def end_reason(self) -> str:
-        """Which flag or callback ended the run before its last frame; '' if none has."""
+        """Which flag or callback ended the run before its last frame; '' if none did."""
         last = status.read_status(self.logdir.status(), status.PATIENCE_S)
         is_done = last is not None and last["state"] == "done"
         return last.get("end_reason", "") if last and is_done else self._hours_passed
 
     def final_lines(self) -> str:
-        """Returns why the run ended, if something ended it early, and how far it came."""
-        # That --max_hours have passed was noted when it stopped.
+        """Returns why the run ended early, if it did, and its state, frames and return."""
+        # The end by --max_hours was noted when it happened.
         reason = self.end_reason
         noted = reason == self._hours_passed
         return "\n".join(filter(None, ["" if noted else reason, self._how_far()]))
@@ -256,7 +253,7 @@ class LocalTraining:
         row, evaluated = last["row"], render.evaluation(last)
         return ", ".join([
             f"{last['state']}: {frames}",
-            *(_found(row) if row else ()),  # before the first row, nobody knows
+            *(_found(row) if row else ()),  # there may be no row yet
             *([f"evaluation {evaluated}"] if evaluated else ()),
         ])  # fmt: skip
 
@@ -286,7 +283,7 @@ def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) ->
 
 
 def _found(row: Row) -> list[str]:
-    """Returns what a run's last row of metrics says about how well it went."""
+    """Returns the mean return and other results in a run's last row of metrics."""
     games = "no episode finished"
     if row.get("episode_return_mean") is not None:
         games = f"mean return {render.mean_return(row)}"
@@ -306,7 +303,7 @@ def _no_actor_is_left(node: Node) -> bool:
 
 
 def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
-    """Returns the last lines that a process printed; [] if its log cannot be read."""
+    """Returns the last lines of a process's output; [] if its log cannot be read."""
     try:
         lines = Path(process.command.log_path).read_text(errors="replace").splitlines()
     except OSError:  # the failure is reported without them
@@ -333,10 +330,10 @@ def _learner_address(config: Config) -> str:
     address = configs.split(config.process.learner_hosts)[0]
     host, port = split_host_port(address)
     try:
-        family, *_, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(found)
+            probe.bind(socket_address)
     except OSError as error:
         raise ConfigError(
             f"--learner_hosts={address}: cannot listen there: {error.strerror}"

@@ -1,7 +1,7 @@
 """--mirror: learner 0 keeps a copy of every checkpoint elsewhere; a run resumes from there.
 
-A thread sends them, one at a time, so that training never waits for the network. While one is
-sent, only the newest of those that follow waits. See `checkpoint.mirror` for what is where.
+A thread sends them one at a time, so that training never waits for the network. Meanwhile, only
+the newest checkpoint waits. See `checkpoint.mirror` for the files of a mirror.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from impala_tf.types import EnvironmentSpec
 
 _ANSWER_S = 60.0
 _RETRY_S = 10.0
-_LAST_S = 120.0  # how long a run that is done waits for its last checkpoint to arrive
-_LAST_OF_STOPPED_S = 30.0  # the same if it was asked to stop: supervisors kill it after 60 s
+_LAST_S = 120.0  # how long a finished run waits for its last checkpoint to arrive
+_LAST_OF_STOPPED_S = 30.0  # how long a stopped run waits: supervisors kill it after 60 s
 _POLL_S = 0.2
 
 _log = logging.getLogger("impala_tf.learner")
 
 
 def opened(config: Config, logdir: Logdir) -> Mirror | None:
-    """Returns the mirror of --mirror, after a small file was written there; None without it.
+    """Returns the mirror of --mirror after writing a small file there; None without --mirror.
 
     Raises:
-      ConfigError: it cannot be used, or holds other files.
+      ConfigError: the mirror cannot be used, or holds other files.
     """
     name = config.run.mirror
     if not name:
@@ -70,8 +70,8 @@ def bring_back(
     """Gets the mirror's newest checkpoint if it is newer than the logdir's.
 
     Args:
-      mirror: may be None: then nothing is done.
-      config, spec, logdir: of the run; no other process uses the logdir.
+      mirror: the mirror. With None, nothing is done.
+      config, spec, logdir: the run's; no other process may use the logdir.
       say: called with lines for the user.
 
     Raises:
@@ -94,7 +94,7 @@ def move_aside(mirror: Mirror | None) -> str:
     """Renames the mirror if it holds a run, for --fresh; returns its new name, or ''.
 
     Raises:
-      ConfigError: it cannot be renamed.
+      ConfigError: the mirror cannot be renamed.
     """
     try:
         return "" if mirror is None else mirror.move_aside()
@@ -109,11 +109,11 @@ def move_aside(mirror: Mirror | None) -> str:
 def for_learner(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> Mirror | None:
     """Returns the mirror of learner 0, after `bring_back`; None without --mirror.
 
-    A learner that is restarted goes on without its mirror if it has a checkpoint here: the mirror
-    is tried again with each new one.
+    A restarted learner with a checkpoint here continues even if its mirror cannot be used; each
+    new checkpoint is another try.
 
     Raises:
-      ConfigError: as `opened` and `bring_back`.
+      ConfigError: see `opened` and `bring_back`.
     """
     if config.run.mirror and in_use(logdir.metrics):
         raise run_folder.used_by_another(logdir)
@@ -123,8 +123,8 @@ def for_learner(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> Mirror
     except ConfigError as error:
         if not _was_used(config, logdir) or not isinstance(error.__cause__, OSError):
             raise
-        what = "%s; resuming from the checkpoint in the logdir"
-        _log.warning(what, error.problems[0], extra=FOR_USER)
+        message = "%s; resuming from the checkpoint in the logdir"
+        _log.warning(message, error.problems[0], extra=FOR_USER)
         return Mirror(config.run.mirror, targets.of(config.run.mirror))
     return mirror
 
@@ -133,9 +133,9 @@ class MirrorUploads(Callback):
     """Sends checkpoints to the mirror, in a thread of its own.
 
     Args:
-      mirror: of the run.
-      logdir: of the run.
-      storage: is told of what cannot be written, so that the display shows it.
+      mirror: the run's mirror.
+      logdir: the run's folder.
+      storage: learns what cannot be written, so that the display shows it.
     """
 
     def __init__(self, mirror: Mirror, logdir: Logdir, storage: StorageWatch) -> None:
@@ -152,13 +152,13 @@ class MirrorUploads(Callback):
         self._sent_frames: int | None = None
         self._failure: Exception | None = None
         mirrors.remove_leftovers(logdir)
-        for what in (self._what, self._links):  # `opened` has written there
+        for what in (self._what, self._links):  # both work now: `opened` has written there
             with storage.attempt(what):
                 pass
         threading.Thread(target=self._guarded, name="mirror", daemon=True).start()
 
     def on_checkpoint(self, path: Path) -> None:
-        """Lets the thread send it after the one that it is sending now."""
+        """Makes the thread send this checkpoint next."""
         if self._failure is not None:
             raise self._failure
         if self._over:
@@ -173,21 +173,21 @@ class MirrorUploads(Callback):
                 old.discard()
 
     def send_again(self) -> None:
-        """Sends what the files beside the last checkpoint have got since, such as evaluations."""
+        """Sends the last checkpoint's files again, with later additions such as evaluations."""
         if self._last is not None and not self._over:
             self.on_checkpoint(self._last)
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is not there yet."""
+        """Whether a checkpoint has not arrived yet."""
         with self._changed:
             return not self._over and (self._sending or self._waiting is not None)
 
     def close(self, stopped: Callable[[], bool], may_wait: bool = True) -> None:
-        """Waits for the last checkpoint, but not for long, and ends the thread.
+        """Waits a limited time for the last checkpoint to arrive, and ends the thread.
 
         Args:
-          stopped: whether the run was asked to stop: it waits shorter then.
+          stopped: whether the run was asked to stop; then the wait is shorter.
           may_wait: whether to wait at all.
         """
         began = time.monotonic()
@@ -201,17 +201,17 @@ class MirrorUploads(Callback):
                       self._mirror.name, left_s())  # fmt: skip
             while self.busy and left_s() > 0:
                 time.sleep(_POLL_S)
-        there = "nothing" if self._sent_frames is None else f"{self._sent_frames:,} frames"
+        arrived = "nothing" if self._sent_frames is None else f"{self._sent_frames:,} frames"
         if self.busy:
             lacks = "does not have the last checkpoint; it has"
-            _log.warning("%s: %s %s", self._mirror.name, lacks, there, extra=FOR_USER)
+            _log.warning("%s: %s %s", self._mirror.name, lacks, arrived, extra=FOR_USER)
         elif not self._over:
-            _log.info("%s: has the last checkpoint, %s", self._mirror.name, there)
+            _log.info("%s: has the last checkpoint, %s", self._mirror.name, arrived)
         with self._changed:
             self._over = True
             self._changed.notify_all()
         for what in (self._what, self._links):
-            self._storage.forget(what)  # no failure of the run
+            self._storage.forget(what)  # it does not make the run fail
 
     def _guarded(self) -> None:
         try:
@@ -219,7 +219,7 @@ class MirrorUploads(Callback):
         except StrangerError as error:
             _log.error("%s: %s; is the run also running on another machine? No more checkpoints are"
                        " copied", self._mirror.name, error, extra=FOR_USER)  # fmt: skip
-        except Exception as error:  # raised by the next `on_checkpoint`
+        except Exception as error:  # the next `on_checkpoint` raises it
             self._failure = error
         with self._changed:
             self._over, self._sending = True, False
@@ -253,7 +253,7 @@ class MirrorUploads(Callback):
                 raise OSError(f"{taken.checkpoint.name} is damaged: {error}") from error
             except OSError:
                 if self._over:
-                    return False  # nobody waits for it any more
+                    return False  # the run no longer waits for it
                 raise
             if self._sent_frames is None:
                 _log.info("%s: has the checkpoint of %s frames; the next ones follow",
@@ -266,15 +266,15 @@ class MirrorUploads(Callback):
 def _was_used(config: Config, logdir: Logdir) -> bool:
     """Whether the run here has a checkpoint and has used this mirror before."""
     flags = provenance.read(logdir).get("flags", {})
-    found = files.checkpoints(logdir.checkpoints)
-    return bool(found) and flags.get("mirror") == config.run.mirror
+    paths = files.checkpoints(logdir.checkpoints)
+    return bool(paths) and flags.get("mirror") == config.run.mirror
 
 
 def _check_apart(name: str, target: Target, logdir: Logdir) -> None:
     if not isinstance(target, Folder):
         return
-    here, there = logdir.path.resolve(), target.path.resolve()
-    if here == there or here in there.parents or there in here.parents:
+    own, other = logdir.path.resolve(), target.path.resolve()
+    if own == other or own in other.parents or other in own.parents:
         raise ConfigError(f"--mirror={name}: must not be in --logdir={logdir.path}, nor around it")
 
 

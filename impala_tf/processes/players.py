@@ -1,4 +1,4 @@
-"""A trained agent that plays, whether a checkpoint has it or an exported folder."""
+"""A trained agent that plays, from a checkpoint or an exported folder."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Player(NamedTuple):
     """A trained agent, and how it acts.
 
     Attributes:
-      flags: {flag: value} of all flags, those of the run among them.
+      flags: {flag: value} of all flags, including the run's.
       environment: the level and its protocol.
       evaluation: what --mode=test needs.
       spec: the level's specification.
       source: the checkpoint, or the model's file.
-      environment_frames: that it had been trained for.
+      environment_frames: the frames that it was trained for.
       is_exported: whether it is from an exported folder.
       initial_state: maps N to the core state of N environments before their first step.
-      policy: maps N, a seed, and how actions are chosen to the policy for N environments.
+      policy: maps (N, seed, how to choose actions) to the policy for N environments.
     """
 
     flags: Mapping[str, Any]
@@ -52,24 +52,25 @@ class Player(NamedTuple):
 
     @property
     def logdir(self) -> Logdir:
-        """Of the run, or the exported folder."""
+        """The run's folder, or the exported one."""
         return Logdir(Path(self.flags["logdir"]))
 
 
 def load(given: Given, *, choose_device: bool) -> Player:
-    """Returns the agent of a run, or of an exported folder. Only a run's needs TensorFlow.
+    """Returns the agent of a run or of an exported folder. Only a run's agent needs TensorFlow.
 
     Args:
       given: flags of --mode=test; those that are not given are the run's.
-      choose_device: whether TensorFlow is to compute on --device.
+      choose_device: whether to make TensorFlow compute on --device.
 
     Raises:
-      ConfigError: no agent is there, it does not fit the level, or a module of it is not trusted.
+      ConfigError: there is no agent, it does not fit the level, or one of its modules is not
+        trusted.
     """
     if given["logdir"] is not None and Logdir(Path(given["logdir"])).is_exported:
         return of_exported(given)
     config, spec = resolve(as_trained(given))
-    tensorflow_startup.import_tensorflow()  # takes seconds; wrong flags were told at once
+    tensorflow_startup.import_tensorflow()  # takes seconds, so wrong flags are reported first
     from impala_tf.processes import trained_agent
 
     if choose_device:
@@ -79,7 +80,7 @@ def load(given: Given, *, choose_device: bool) -> Player:
 
 
 def of_exported(given: Given) -> Player:
-    """Returns the agent of the exported folder in --logdir; raises as `load`."""
+    """Returns the agent of the exported folder in --logdir; raises what `load` raises."""
     folder = Path(given["logdir"])
     about = exported.read(folder)
     flags = as_exported(given, about.flags)
@@ -127,7 +128,10 @@ def filmed(
 ) -> Iterator[tuple[Iterator[np.ndarray], float]]:
     """Yields (pictures uint8 [H, W, 3] of more games, pictures per second).
 
-    `index`: which level is played, if the agent learned several.
+    Args:
+      player: the agent.
+      num_games: how many games to play.
+      index: the index of the level, if the agent learned several.
 
     Raises:
       ConfigError: the level cannot be rendered, or raises.

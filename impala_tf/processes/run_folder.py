@@ -1,4 +1,4 @@
-"""A folder belongs to one run: who writes there now, whose it is, and moving it aside."""
+"""Checks that a folder belongs to one run, claims it for a process, and moves a run aside."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     """Holds the folder: no other run of this machine can claim it until the context ends.
 
     Args:
-      logdir: is created if it is missing.
-      fresh: whether a run that is there is moved aside first (see `logdir.moved_aside`).
+      logdir: the folder, which is created if it is missing.
+      fresh: whether to move a run in the folder aside first (see `logdir.moved_aside`).
 
     Yields:
-      where the run that was there is now; None if there was none, or if it stays.
+      Where an earlier run was moved to; None if nothing was moved.
 
     Raises:
-      ConfigError: another run uses the folder, it cannot be written, or it cannot be locked.
+      ConfigError: another run uses the folder, or the folder cannot be written or locked.
     """
     moved = None
     with contextlib.ExitStack() as locks:
@@ -50,7 +50,7 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
 
 
 def check_not_exported(logdir: Logdir) -> None:
-    """Raises ConfigError if an exported agent is in the folder: others may use it as it is."""
+    """Raises ConfigError if the folder holds an exported agent, which must not change."""
     if logdir.is_exported:
         raise ConfigError(
             f"--logdir={logdir.path}: holds an exported agent, which cannot be trained further;"
@@ -59,9 +59,9 @@ def check_not_exported(logdir: Logdir) -> None:
 
 
 def check_flags(config: Config, logdir: Logdir) -> None:
-    """Raises ConfigError if flags of a run that begins in the folder do nothing.
+    """Raises ConfigError if flags of a new run have no effect.
 
-    A run that a mirror brings back may have been trained by a version that allowed them.
+    Resumed runs, perhaps from a mirror, may come from a version that allowed such flags.
     """
     if config.run.fresh or not (config.run.mirror or holds_run(logdir.path)):
         configs.check_windows(config)
@@ -80,14 +80,14 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
         raise used_by_another(logdir) from None
     except NoLocksError as error:
         raise ConfigError(f"--logdir={logdir.path}: {error.strerror}") from None
-    if in_use(logdir.metrics):  # by a learner that was started by hand, or by a launch
+    if in_use(logdir.metrics):  # by a learner that a user or a launch has started
         raise used_by_another(logdir)
 
 
 def _claim_path(locks: contextlib.ExitStack, logdir: Logdir) -> None:
-    """Holds the folder's name, too: the files that a run has locked go with a folder that moves.
+    """Claims the folder's name, too: if the folder is moved, its locks move with it.
 
-    The run still writes checkpoints under the old name.
+    A run whose folder was moved still writes checkpoints under the old name.
     """
     with contextlib.suppress(OSError):  # a sandbox may forbid sockets
         if not locks.enter_context(process_claimed(f"run in {name_of(logdir.path)}")):
@@ -111,7 +111,7 @@ def _moved_aside(logdir: Logdir) -> Path | None:
 
 
 def used_by_another(logdir: Logdir) -> ConfigError:
-    """Returns the error that another process writes there."""
+    """Returns the error for a folder that another process writes to."""
     return ConfigError(
         f"--logdir={logdir.path}: another run is writing there; choose another --logdir"
     )
@@ -120,70 +120,70 @@ def used_by_another(logdir: Logdir) -> ConfigError:
 def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     """Returns the environment frames of the run in the folder; 0 if there is none.
 
-    Prints what a user should know about resuming it: the checkpoint, damaged ones, and the
-    `changes`. Of a run that has all its frames, which is not resumed, only the damaged ones.
+    Prints what a user should know about resuming: the checkpoint, damaged checkpoints, and the
+    `changes`. For a run that has all its frames, and so is not resumed, only damaged checkpoints.
 
     Args:
-      config: the run's.
+      config: the run's config.
       spec: the level's specification.
-      logdir: may be missing.
+      logdir: the folder, which may be missing.
 
     Raises:
-      ConfigError: the folder holds another run, no checkpoint is whole, or config.json is missing
-        beside one.
+      ConfigError: the folder holds another run, no checkpoint is complete, or there is a checkpoint
+        but no config.json.
     """
     saved = check_same_run(config, spec, logdir)
-    found = checkpoint_files.find(logdir.checkpoints)
-    if found is None:
+    newest = checkpoint_files.find(logdir.checkpoints)
+    if newest is None:
         return 0
     if not saved:
         raise ConfigError(
             f"--logdir={logdir.path}: holds checkpoints but no config.json, so nothing says how"
             " they were trained; put it back, or give another --logdir"
         )
-    check_compatible(found.state["identity"], signature_of(config, spec), logdir.path)
-    for path, reason in found.damaged.items():
-        print(checkpoint_files.damage_line(path, reason, found.path))
-    frames: int = found.state["counters"]["environment_frames"]
+    check_compatible(newest.state["identity"], signature_of(config, spec), logdir.path)
+    for path, reason in newest.damaged.items():
+        print(checkpoint_files.damage_line(path, reason, newest.path))
+    frames: int = newest.state["counters"]["environment_frames"]
     if 0 < frames < config.run.total_environment_frames:
-        print(resume_message(found.path, frames))
+        print(resume_message(newest.path, frames))
         for change in changes(saved, config, frames):
             print(change)
     return frames
 
 
 def changes(saved: Mapping[str, Any], config: Config, frames: int) -> list[str]:
-    """Returns what a run learns with otherwise from now on, in lines for the user.
+    """Returns which values of learning change when a run resumes, in lines for the user.
 
     Args:
-      saved: {flag: resolved value} of the run, when it was last started.
-      config: the run's.
+      saved: {flag: resolved value} of the run at its last start.
+      config: the config of the resumed run.
       frames: environment frames so far.
     """
-    found = configs.schedule_change(saved, config, frames), configs.actors_change(saved, config)
-    return [line for line in found if line]
+    lines = configs.schedule_change(saved, config, frames), configs.actors_change(saved, config)
+    return [line for line in lines if line]
 
 
 def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dict[str, Any]:
-    """Checks that config.json, if there is one, is of a run that this config resumes.
+    """Checks that a config resumes the run of config.json, if there is one.
 
     Args:
-      config: the run's.
+      config: the run's config.
       spec: the level's specification.
-      logdir: may be missing.
+      logdir: the folder, which may be missing.
 
     Returns:
-      the flags in config.json; {} if there is none.
+      The flags in config.json; {} if there is none.
 
     Raises:
       ConfigError: it is another run's, with one line for each flag or module that differs.
     """
     described = provenance.read(logdir)
-    if found := differences(described, str(logdir.path), config, spec):
-        raise ConfigError(found)
+    if lines := differences(described, str(logdir.path), config, spec):
+        raise ConfigError(lines)
     modules = own_modules.names(Given.of(config))
-    if found := own_modules.problems(described, str(logdir.path), sorted(modules)):
-        raise ConfigError(found)
+    if lines := own_modules.problems(described, str(logdir.path), sorted(modules)):
+        raise ConfigError(lines)
     return dict(described.get("flags", {}))
 
 
@@ -198,10 +198,10 @@ def differences(
 
     Args:
       described: "flags" and "sources" of config.json; may be empty.
-      where: its folder.
-      config: the run's.
+      where: the folder of config.json.
+      config: the config of this run.
       spec: the level's specification.
-      flag: that names the folder.
+      flag: the flag that names the folder.
     """
     flags, sources = described.get("flags", {}), described.get("sources", {})
     now = provenance.sources(config, spec)

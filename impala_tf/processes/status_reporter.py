@@ -1,4 +1,4 @@
-"""Writes status.json once per second, and warns if the learner has been waiting for long."""
+"""Writes status.json once per second, and warns if the learner has waited for long."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _log = logging.getLogger("impala_tf.learner")
 
 
 class StatusReporter:
-    """A context that keeps status.json up to date; on exit it writes how the run ended.
+    """A context that keeps status.json up to date; on exit, it writes how the run ended.
 
     Args:
       parts: the learner's parts.
-      stop: whether the process was asked to stop.
-      peers: asked whether this learner waits or hangs.
+      stop: tells whether the process was asked to stop.
+      peers: tells whether this learner waits or hangs.
       notes: what this learner's user must know; it may grow.
-      interval_s: seconds between two looks.
+      interval_s: seconds between updates.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class StatusReporter:
         self.write_end()
 
     def write_end(self) -> None:
-        """Writes how the run ended, and what has been found since."""
+        """Writes how the run ended, with results that came later."""
         with self._parts.storage.attempt("status.json"):
             status.write_status(self._path, self._status(self._end))
 
@@ -87,7 +87,7 @@ class StatusReporter:
                 self._end_hung(message)
 
     def _end_hung(self, message: str) -> None:
-        """Ends this process: nothing gentler ends a thread that hangs. Checkpoints stay whole."""
+        """Exits at once, as nothing else ends a thread that hangs. Checkpoints stay complete."""
         _log.error("%s; %s", message, EXITING)
         faulthandler.dump_traceback(STDERR)
         with self._parts.storage.attempt("status.json"):
@@ -157,18 +157,20 @@ class StatusReporter:
         )
 
     def _end_reason(self, state: status.State) -> str:
-        """Returns why the run is done before its last frame; '': it is not."""
+        """Returns why the run is done before its last frame; '' if it is not."""
         frames = self._parts.learner.environment_frames
         is_early = frames < self._parts.config.run.total_environment_frames
         return self._parts.callbacks.end_reason if state == "done" and is_early else ""
 
     def _evaluation(self, state: status.State) -> status.EvaluationStatus | None:
-        """Returns the newest result of --eval_every, and whether the run's end awaits another."""
+        """Returns the newest result of --eval_every, and whether the end awaits another."""
         rows = self._parts.evaluations
         if rows is None:
             return None
         ends = state == "done" and not self._stop()
-        awaited = ends and any(each.work.last and each.is_wanted for each in self._parts.beside)
+        awaited = ends and any(
+            process.work.last and process.is_wanted for process in self._parts.beside
+        )
         if rows.newest is None and not awaited:
             return None
         none = status.EvaluationStatus(
@@ -201,5 +203,5 @@ class StatusReporter:
 
 
 def _unix_s(monotonic_s: float) -> float:
-    """Returns the time of day of a monotonic moment, by the clock as it is set now."""
+    """Returns the Unix time of a monotonic time, by the clock as it is set now."""
     return time.time() - time.monotonic() + monotonic_s

@@ -1,4 +1,4 @@
-"""What an actor needs TensorFlow for: a network of its own that TensorFlow computes, gradients."""
+"""The parts of an actor that need TensorFlow: a network of its own, and gradients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from impala_tf.types import EnvironmentSpec
 
 
 class TensorFlowActor:
-    """The agent of an actor.
+    """The agent of an actor, computed by TensorFlow.
 
     Args:
-      config: the run's.
+      config: the run's config.
       spec: the level's specification.
 
     Attributes:
@@ -34,12 +34,12 @@ class TensorFlowActor:
         self.sent_specs = sent_specs(self._agent, spec, config)
 
     def network(self, seed: int, epsilons: np.ndarray | None) -> OwnNetwork:
-        """Returns what chooses actions; see `agents.policy.OwnNetwork`."""
+        """Returns the network that chooses actions; see `agents.policy.OwnNetwork`."""
         num_envs = self._config.process.envs_per_actor
         return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
 
     def push(self, client: ActorClient) -> Push:
-        """Returns what takes unrolls; some algorithms send the learner their gradients instead."""
+        """Returns the function that sends unrolls or, for some algorithms, their gradients."""
         if algorithm(self._config.loss.algorithm).actors_send == "unrolls":
             return client.push
         return GradientSender(client.push, self._agent, self._spec, self._config).push

@@ -1,4 +1,4 @@
-"""Starting TensorFlow: devices, and native libraries that print to standard error on the way."""
+"""Starts TensorFlow: chooses devices, and hides messages of native libraries."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from impala_tf.monitoring.notes import FOR_USER
 
 _log = logging.getLogger("impala_tf.device")
 _NVIDIA = Path("/dev/nvidiactl")
-# Of these, a machine with a GPU and its driver has one: NVIDIA, NVIDIA Jetson, Windows' Linux, AMD,
-# and others.
+# A machine with a GPU and its driver has one of these: NVIDIA, NVIDIA Jetson, WSL, AMD, and others.
 GPU_DRIVERS = (
     _NVIDIA, Path("/dev/nvhost-gpu"), Path("/dev/nvgpu"), Path("/dev/dxg"), Path("/dev/kfd"),
     Path("/dev/dri"),
@@ -26,7 +25,7 @@ GPU_DRIVERS = (
 
 
 def is_installed() -> bool:
-    """Returns whether this machine has TensorFlow; one that only has actors may have none."""
+    """Returns whether this machine has TensorFlow; a machine with only actors may lack it."""
     return importlib.util.find_spec("tensorflow") is not None
 
 
@@ -40,10 +39,9 @@ def check_installed() -> None:
 
 
 def check_gpu(device: str) -> None:
-    """Raises ConfigError for --device=gpu if this machine surely has no GPU.
+    """Raises ConfigError for --device=gpu if this machine certainly has no GPU.
 
-    Quick. What only TensorFlow knows, such as whether CUDA's libraries are installed, is left to
-    `select_device`.
+    This is fast. `select_device` checks what needs TensorFlow, such as CUDA's libraries.
     """
     if device != "gpu":
         return
@@ -60,10 +58,10 @@ def check_gpu(device: str) -> None:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without the messages that its GPU plugins print whatever the log level.
+    """Imports TensorFlow without the messages that its GPU plugins print at any log level.
 
-    Python exceptions still surface. Keras is left out, which would import Matplotlib: a third of
-    the time, and 85 MB. Whoever imports it later gets it.
+    Python exceptions still surface. Keras is left out: it would import Matplotlib, and take a third
+    of the time and 85 MB. It can still be imported later.
 
     Raises:
       ConfigError: this machine has no TensorFlow.
@@ -76,7 +74,7 @@ def import_tensorflow() -> None:
 def start_xla() -> None:
     """Compiles a first function without XLA's messages about itself.
 
-    This fixes the numbers of threads and the visible devices: set them before.
+    After this, the numbers of threads and the visible devices can no longer be changed.
     """
     import tensorflow as tf
 
@@ -85,17 +83,17 @@ def start_xla() -> None:
 
 
 def select_device(device: str) -> str:
-    """Makes TensorFlow compute on --device; logs and returns what that is: names of GPUs, or "CPU".
+    """Makes TensorFlow compute on --device; logs and returns the names of the GPUs, or "CPU".
 
-    A GPU's memory is taken as it is needed, so that several processes can share it, unless this
-    process has used it before.
+    A GPU's memory is allocated as needed, so that processes can share it, unless this process has
+    used the GPU before.
 
     Raises:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
     """
     import tensorflow as tf
 
-    with silenced_stderr():  # without a GPU, CUDA's driver is missed there
+    with silenced_stderr():  # without a GPU, TensorFlow complains about CUDA's driver
         gpus = tf.config.get_visible_devices("GPU")
     if device == "cpu":
         tf.config.set_visible_devices([], "GPU")
@@ -103,30 +101,30 @@ def select_device(device: str) -> str:
     elif not gpus and device == "gpu":
         raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}")
     elif not gpus and _gpu_expected():
-        what = "expected a GPU, but TensorFlow finds none, so the CPU computes; %s"
-        _log.warning(what, _gpu_hint(tf), extra=FOR_USER)
+        message = "expected a GPU, but TensorFlow finds none, so the CPU computes; %s"
+        _log.warning(message, _gpu_hint(tf), extra=FOR_USER)
     if gpus:
         for gpu in gpus:
-            # Otherwise a process takes all of a GPU's memory, and nothing else can use it: neither
-            # a second learner nor --mode=test beside a run. A script may have used it before, or
-            # have limited its memory.
+            # Otherwise a process takes all of a GPU's memory, so that a second learner, or
+            # --mode=test beside a run, cannot use it. The errors: a script has used the GPU before,
+            # or has limited its memory.
             with contextlib.suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
-        found = ", ".join(map(str, names))
-        _log.info("computing on GPU: %s", found)
-        return found
+        joined = ", ".join(map(str, names))
+        _log.info("computing on GPU: %s", joined)
+        return joined
     threads = tf.config.threading.get_intra_op_parallelism_threads()  # 0: not set
-    each = f", {threads} for each operation" if threads else ""
-    _log.info("computing on CPU, %d cores%s", cores_here(), each)
+    suffix = f", {threads} for each operation" if threads else ""
+    _log.info("computing on CPU, %d cores%s", cores_here(), suffix)
     return "CPU"
 
 
 def use_threads(count: int) -> None:
-    """Divides each operation among so many threads. If there are more cores, none waits busily.
+    """Makes each operation use `count` threads. If there are more cores, threads do not spin.
 
-    TensorFlow's threads spin for a while before they sleep, which takes the core from actors. Call
-    this before anything else uses TensorFlow; otherwise, it changes nothing.
+    TensorFlow's threads spin for a while before they sleep, which takes cores from actors. Call
+    this before anything else uses TensorFlow; otherwise, it has no effect.
     """
     import tensorflow as tf
 
@@ -135,7 +133,7 @@ def use_threads(count: int) -> None:
     # TensorFlow 2 has no public way to set this option.
     from tensorflow.python.eager import context
 
-    if context.context_safe() is not None:  # an imported module of the user's own has used it
+    if context.context_safe() is not None:  # a module of the user's own has used TensorFlow
         _log.info("TensorFlow was in use already, so all cores compute each operation")
         return
     options = tf.compat.v1.ConfigProto()
@@ -145,7 +143,7 @@ def use_threads(count: int) -> None:
 
 
 def use_one_cpu_thread() -> None:
-    """For actors: as many of them as cores run faster than one with many threads."""
+    """Uses one thread, for actors: one per core is faster than one actor with many threads."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -154,7 +152,7 @@ def use_one_cpu_thread() -> None:
 
 
 def _gpu_expected() -> bool:
-    """Whether the user chose GPUs, or the machine has an NVIDIA driver and nobody hid its GPUs."""
+    """Whether the user chose GPUs, or the machine has an NVIDIA driver and no GPU is hidden."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return _NVIDIA.exists() if chosen is None else chosen not in ("", "-1")
 
@@ -175,7 +173,7 @@ def _without(module: str) -> Iterator[None]:
     if module in sys.modules:
         yield
         return
-    sys.modules[module] = None  # type: ignore[assignment]  # as Python's documentation says
+    sys.modules[module] = None  # type: ignore[assignment]  # see importlib's documentation
     try:
         yield
     finally:

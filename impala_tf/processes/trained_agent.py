@@ -1,4 +1,4 @@
-"""The agent of a run, as its newest checkpoint has it, for evaluation and reports."""
+"""The agent of a run, from its newest or best checkpoint, for evaluation and reports."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class TrainedAgent(NamedTuple):
     agent: Agent
     checkpoint: Path
     environment_frames: int
-    progress: Mapping[str, float]  # what is behind the checkpoint, as in metrics.csv
+    progress: Mapping[str, float]  # time, steps and updates so far, as in metrics.csv
 
 
 def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     """Makes the agent of a config and restores its parameters.
 
     Raises:
-      ConfigError: no whole checkpoint, or one of another level or network.
+      ConfigError: there is no complete checkpoint, or it is of another level or network.
     """
     agent = agent_here(config.agent, spec)
     logdir = logdir_of(config)
@@ -56,7 +56,7 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
         which = "best checkpoint yet" if is_best else "checkpoint to test"
         raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
     counters = state["counters"]
-    if moments is not None:  # without its unit, the baseline would not be in that of the rewards
+    if moments is not None:  # the baseline must be in the unit of the rewards
         saved_format = int(counters.get("statistics_format", 1))
         if saved_format == 1:
             moments.convert()

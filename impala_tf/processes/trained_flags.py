@@ -1,4 +1,4 @@
-"""The flags of a run, or of an exported agent, that is played: read without TensorFlow."""
+"""The flags for playing a run or an exported agent, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.processes import own_modules, provenance
 
-# What a run's flags say about its own processes and machines, and what only the user at the
-# terminal decides: someone else's config.json must not say that its code is trusted.
+# A run's flags about its own processes and machines, and flags that only the user at the terminal
+# may decide: somebody else's config.json must not declare its own code trusted.
 _NOT_KEPT = (
     *("mode", "job_name", "learner_hosts", "task", "seed", "logdir", "device", "track"),
     *(field.name for field in dataclasses.fields(EvaluationConfig)),
@@ -40,8 +40,8 @@ _NOT_KEPT = (
 def as_trained(given: Given) -> Given:
     """Returns the given flags with the level, protocol and agent of the run in --logdir.
 
-    A level and its wrappers may name Python modules. If the run names one, and not the command, the
-    user is asked: the logdir may come from someone else, and importing a module runs its code.
+    A level and its wrappers may name Python modules. If the run names one that the command does
+    not, the user is asked: the logdir may come from someone else, and importing runs code.
 
     Args:
       given: the flags of the command line, which stay as they are.
@@ -61,11 +61,11 @@ def as_trained(given: Given) -> Given:
     described = provenance.read(logdir)
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
-    # Runs from before there were presets are of the paper's.
+    # Runs from before there were presets have those of the paper.
     flags = {"preset": "paper", **described["flags"]}
-    kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
-    merged = _trusted(given, Given({**_checked(kept, logdir.config).flags, **given.flags}))
-    # One that the command line names is the user's own, which may be another one.
+    run_flags = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
+    merged = _trusted(given, Given({**_checked(run_flags, logdir.config).flags, **given.flags}))
+    # A module that the command line names is the user's own, so it may differ from the run's.
     named = own_modules.names(merged) - _named(given)
     own_modules.look_where_recorded(described, str(logdir.path), sorted(named))
     return merged
@@ -74,21 +74,21 @@ def as_trained(given: Given) -> Given:
 def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
     """Returns the given flags with the level and protocol of the exported agent in --logdir.
 
-    Asks, as `as_trained` does, before modules are imported that the level names.
+    Asks before it imports modules that the level names, as `as_trained` does.
 
     Args:
       given: the flags of the command line, which stay as they are.
-      flags: those of agent.json.
+      flags: the flags in agent.json.
 
     Raises:
-      ConfigError: a flag of agent.json is wrong, one of the command line would change the agent, or
-        the level's module is not trusted.
+      ConfigError: a flag in agent.json is wrong, a flag of the command line would change the agent,
+        or the level's module is not trusted.
     """
     logdir = Logdir(Path(given["logdir"]))
     fixed = [*(field.name for field in dataclasses.fields(AgentConfig)), "algorithm", "checkpoint"]
-    if wrong := [name for name in fixed if given[name] != BUILT_IN[name]]:
+    if names := [name for name in fixed if given[name] != BUILT_IN[name]]:
         raise ConfigError(
-            f"--{wrong[0]}: {logdir.path} is an exported agent, which is fixed; leave the flag out"
+            f"--{names[0]}: {logdir.path} is an exported agent, which is fixed; leave the flag out"
         )
     of_level = {field.name for field in dataclasses.fields(EnvironmentConfig)}
     if unknown := sorted(flags.keys() - of_level):
@@ -100,42 +100,43 @@ def _trusted(given: Given, merged: Given) -> Given:
     """Returns `merged` if its modules are trusted; see `as_trained`."""
     folder = Path(given["logdir"])
     _check_trusted(given, merged)
-    # One that the command line names is the user's own: what the folder has was not asked about.
+    # A module that the command line names is the user's own, so the folder's copy was not
+    # confirmed.
     use_modules_of(folder, merged.environment, but=suites.modules(given.environment))
     return merged
 
 
 def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
-    """Makes the level's modules in a folder the ones that are imported.
+    """Makes a folder's modules of the level importable.
 
     A module that `impala_tf.train` wrote for a function of a notebook may have the same name in
-    every run: this one takes the place of another run's. Any other module in the folder is found
-    after all that Python and the current folder have.
+    every run, so it replaces another run's module. Other modules in the folder come after those of
+    Python and of the current folder.
 
     Args:
-      folder: of a run, or of an exported agent; trusted.
-      environment: names the level.
+      folder: the folder of a run or of an exported agent; trusted.
+      environment: the flags that name the level.
       but: modules that are not taken from the folder.
 
     Raises:
       ConfigError: a module cannot be imported.
     """
     names = [name for name in suites.modules(environment) if name not in but]
-    found = {name: folder / f"{name}.py" for name in names if (folder / f"{name}.py").is_file()}
-    if not found:
+    paths = {name: folder / f"{name}.py" for name in names if (folder / f"{name}.py").is_file()}
+    if not paths:
         return
     for other in _folders_of_modules:
         with contextlib.suppress(ValueError):
             sys.path.remove(other)
     _folders_of_modules[:] = [str(folder)]
-    sys.path.append(str(folder))  # for processes that environments run in, too
-    for name, path in found.items():
+    sys.path.append(str(folder))  # processes of environments inherit it
+    for name, path in paths.items():
         if name.startswith(plug_ins.WRITTEN):
             _load(name, path)
 
 
 def _load(name: str, path: Path) -> None:
-    """Imports a file as a module, in place of another one of its name."""
+    """Imports a file as a module; replaces another module of that name."""
     before = sys.modules.get(name)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -149,11 +150,11 @@ def _load(name: str, path: Path) -> None:
         raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
 
 
-_folders_of_modules: list[str] = []  # that `use_modules_of` has added to sys.path
+_folders_of_modules: list[str] = []  # added to sys.path by `use_modules_of`
 
 
 def _checked(flags: dict[str, Any], file: Path) -> Given:
-    """Returns what a command line with these flags gives; refuses what it would."""
+    """Checks flags as if they were on a command line; returns them."""
     try:
         return command_line.parse(configs.to_flags(Given(flags)))
     except ConfigError as error:
@@ -165,7 +166,7 @@ def _named(typed: Given) -> set[str]:
 
 
 def _check_trusted(typed: Given, given: Given) -> None:
-    """Asks before modules are imported that the run names, and the command line does not."""
+    """Asks before importing modules that the run names and the command line does not."""
     named = _named(typed)
     modules = sorted(own_modules.names(given) - named)
     if not modules or given.evaluation.trust_level_module:

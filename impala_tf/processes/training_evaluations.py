@@ -1,4 +1,4 @@
-"""--eval_every: games with the newest policy now and then, played beside the learner."""
+"""--eval_every: regular games with the newest policy, played beside the learner."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Evaluation(NamedTuple):
     """The games of a checkpoint; the process that played them prints this as JSON."""
 
     environment_frames: int
-    """That its policy was trained for."""
+    """The frames that its policy was trained for."""
     rows: Sequence[Mapping[str, Any]]
     """A row of evaluation.csv for each level."""
 
 
 class TrainingEvaluations(Beside):
-    """Starts a process for each evaluation, and passes on what it has found.
+    """Starts a process for each evaluation, and passes on its results.
 
     Args:
-      config: the run's.
-      logdir: of the run.
-      add: takes the rows of a checkpoint.
-      command: what plays the games; () for the real one.
+      config: the run's config.
+      logdir: the run's folder.
+      add: called with the rows of a checkpoint.
+      command: the command that plays the games; () for the real one.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class TrainingEvaluations(Beside):
 
     def publish(self, result: Mapping[str, Any], environment_frames: int) -> None:
         """Passes on the rows."""
-        found = Evaluation(**result)
-        self._add(found.rows)
-        for row in found.rows:
+        evaluation = Evaluation(**result)
+        self._add(evaluation.rows)
+        for row in evaluation.rows:
             _log.info(
                 "evaluation at %s frames: %s: mean return %.2f in %d games, %s; %s",
-                f"{found.environment_frames:,}",
+                f"{evaluation.environment_frames:,}",
                 row["level_name"],
                 row["return_mean"],
                 row["episodes"],

@@ -1,4 +1,4 @@
-"""--video_every: a video of the newest policy now and then, made beside the learner."""
+"""--video_every: regular videos of the newest policy, made beside the learner."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _log = logging.getLogger("impala_tf.learner")
 
 
 class Film(NamedTuple):
-    """A video that is complete; the process that made it prints this as JSON."""
+    """A complete video; the process that made it prints this as JSON."""
 
     video: str
     """Path of the mp4 file."""
     gif: str
     """Path of a small GIF of its beginning."""
     width: int
-    """Of the GIF, in pixels."""
+    """The GIF's width in pixels."""
     height: int
-    """Of the GIF, in pixels."""
+    """The GIF's height in pixels."""
     environment_frames: int
-    """That its policy was trained for."""
+    """The frames that its policy was trained for."""
 
 
 def check(config: Config) -> None:
@@ -56,13 +56,13 @@ def check(config: Config) -> None:
 
 
 class TrainingVideos(Beside):
-    """Starts a process for each video, and passes on what it has made.
+    """Starts a process for each video, and passes on the videos.
 
     Args:
-      config: the run's.
-      logdir: of the run.
-      publish: takes each complete video, and the environment frames of the last row.
-      command: what makes a video; () for the real one.
+      config: the run's config.
+      logdir: the run's folder.
+      publish: called with each complete video, and the environment frames of the last row.
+      command: the command that makes a video; () for the real one.
     """
 
     def __init__(
@@ -101,6 +101,6 @@ class TrainingVideos(Beside):
         _log.info("video: %s", film.video)
 
     def tidy_up(self) -> None:
-        """Removes half a video."""
+        """Removes incomplete videos."""
         for path in self._folder.glob(".*"):
             path.unlink(missing_ok=True)

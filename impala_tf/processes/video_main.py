@@ -2,8 +2,8 @@
 
     python -m impala_tf.processes.video_main FLAGS... FOLDER NUMBER
 
-FLAGS are those of the run, FOLDER is where the video goes, and NUMBER counts the videos so far:
-agents of several levels play one after another. Its last line is a `Film` as JSON.
+FLAGS are the run's, FOLDER is for the video, and NUMBER counts the videos so far, because agents of
+several levels play these in turn. The last line of output is a `Film` as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from impala_tf.processes.beside import result_line
 from impala_tf.processes.training_videos import NAME, Film
 
 LONGEST_S = 300.0
-"""Of a game that does not end, only so much is shown."""
+"""How much of a game is shown, as it may never end."""
 _GIF_S = 10.0
 _GIF_MAX_FPS = 15
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     """Plays a game with the newest checkpoint, and writes it to files.
 
     Raises:
-      ConfigError: no whole checkpoint, or a level that cannot be drawn.
+      ConfigError: there is no complete checkpoint, or the level cannot be drawn.
     """
     *flags, folder, number = arguments
     trained = beside_main.load(flags)
@@ -63,7 +63,7 @@ class _Clip:
         self.pictures: list[np.ndarray] = []
 
     def watched(self, pictures: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-        """Yields the pictures."""
+        """Yields the pictures unchanged, and keeps the first ones."""
         for number, picture in enumerate(pictures):
             if number % self._step == 0 and len(self.pictures) < _GIF_S * self.fps:
                 self.pictures.append(picture.copy())

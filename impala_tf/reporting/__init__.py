@@ -1,1 +1,1 @@
-"""Reports that compare runs: one HTML page without anything external, Markdown and CSV."""
+"""Reports that compare runs: a self-contained HTML page, Markdown and CSV."""

@@ -1,6 +1,6 @@
 """The learning curves of a level as SVG: mean return over frames and over minutes.
 
-Drawn with classes: the style sheet of the page or file gives the colours.
+Curves have classes; the style sheet of the page or file sets their colours.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from impala_tf.reporting.summary import (
     mean_curve,
 )
 
-_WIDTH, _HEIGHT = 480, 320  # of a chart's coordinates, not pixels
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 22, 30, 46  # its margins
-_ROW, _MARGIN = 26, 24  # of a picture with several charts
-_CHARACTER = 7.2  # about the width of one, at 13 px
+_WIDTH, _HEIGHT = 480, 320  # of a chart, in its own coordinates, not pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 22, 30, 46  # the margins of a chart
+_ROW, _MARGIN = 26, 24  # for a picture with several charts
+_CHARACTER = 7.2  # the width of a character, about, at 13 px
 _AXES = (
     ("frames", "environment frames", numbers.tick),
     ("minutes", "minutes of training", numbers.plain),
@@ -48,7 +48,7 @@ def charts(summary: LevelSummary) -> list[str]:
 
 
 def _evaluations(summary: LevelSummary) -> list[str]:
-    """Returns an <svg> of what --eval_every has found beside the curves of training; or []."""
+    """Returns an <svg> of the evaluations (--eval_every) over pale training curves; [] if none."""
     axis, label, tick = _AXES[0]
     pale, lines = [], []
     for number, setting in enumerate(summary.level.settings):
@@ -155,12 +155,12 @@ def _chart(
     """Returns an <svg> of mean returns over frames or minutes.
 
     Args:
-      lines: at least one.
-      x_label: what stands below the horizontal axis.
-      x_tick: writes a value of that axis.
-      target: drawn as a horizontal line.
-      description: what the picture shows, for people who do not see it.
-      y_label: what stands above the vertical axis.
+      lines: one line or more.
+      x_label: the label below the horizontal axis.
+      x_tick: formats a value of that axis.
+      target: the return to draw as a horizontal line.
+      description: the picture in words, for people who cannot see it.
+      y_label: the label above the vertical axis.
     """
     x, y = _axes(lines, target)
     parts = [
@@ -228,7 +228,7 @@ def _has_band(line: _Line) -> bool:
 
 
 def _path_of(line: _Line, x: Axis, y: Axis) -> str:
-    """Returns the line; where some seeds have finished, it is pale."""
+    """Returns the line, which is pale where some seeds have finished."""
     curve = line.curve
     last = numbers.mean_return(float(curve.mean[-1]))
     whole = max(2, int(np.searchsorted(curve.x, curve.measured_until * (1 + 1e-9), side="right")))

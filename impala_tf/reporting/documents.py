@@ -10,7 +10,7 @@ from impala_tf.reporting import curves, facts, style
 from impala_tf.reporting.summary import Exhibit, LevelSummary
 from impala_tf.reporting.table import best, table
 
-# The browser itself refuses whatever is not in the file.
+# With this policy, the browser loads nothing but the file itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 
 
@@ -19,7 +19,7 @@ def html(summaries: Sequence[LevelSummary], command: str, written: str) -> str:
 
     Args:
       summaries: one per level.
-      command: what writes the page.
+      command: the command that writes the page.
       written: when it was written, as text.
     """
     title = facts.title([summary.level for summary in summaries])
@@ -98,12 +98,12 @@ def _table(summary: LevelSummary) -> str:
     body = ""
     for number, (row, cells) in enumerate(zip(summary.rows, rows, strict=True)):
         first = f'<th scope="row" role="rowheader">{curves.key(number)}{escape(cells[0])}</th>'
-        others = "".join(
+        cells_after = "".join(
             f'<td role="cell" data-label="{escape(title)}"{_emphasis(title, row is top)}>'
             f"{escape(cell)}</td>"
             for title, cell in zip(titles[1:], cells[1:], strict=True)
         )
-        body += f'<tr role="row">{first}{others}</tr>\n'
+        body += f'<tr role="row">{first}{cells_after}</tr>\n'
     compared, notes = (
         "".join(f"<p>{escape(line)}</p>" for line in lines)
         for lines in (facts.comparisons(summary), facts.notes(summary))
@@ -166,7 +166,7 @@ def markdown(
     Args:
       summaries: one per level.
       pictures: {level: file name of its curves}; a level without curves is missing.
-      command: what writes the report.
+      command: the command that writes the report.
       written: when it was written, as text.
     """
     lines = [f"# {facts.title([summary.level for summary in summaries])}", ""]

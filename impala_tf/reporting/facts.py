@@ -1,4 +1,4 @@
-"""What a report says besides its figures: where, when and with what they were made."""
+"""The text of a report around its figures: results in words, and where they come from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from impala_tf.reporting.summary import (
 )
 from impala_tf.reporting.summary import comparisons as compared
 
-_MOST_NAMED = 3  # of settings in a sentence
+_MOST_NAMED = 3  # settings in a sentence
 _LEGEND = (
     "Line: mean over the seeds. Band: 95 % bootstrap interval of that mean; with two or three"
     " seeds, it reaches from the lowest to the highest. Pale end of a line over minutes: some"
@@ -45,13 +45,13 @@ _RETURN = {
 
 
 def axis(summary: LevelSummary) -> str:
-    """Returns what the returns of a level's training are, as a label of an axis."""
+    """Returns the kind of a level's training returns, as the label of an axis."""
     level = summary.level
     return _POOLED if level.is_pooled else level.runs[0].kind.value
 
 
 def legend(summary: LevelSummary) -> str:
-    """Returns what lines and bands mean."""
+    """Returns the meaning of lines and bands."""
     played = played_on(summary)
     return _LEGEND + (_EVALUATIONS.format(played=played) if played else "")
 
@@ -74,7 +74,7 @@ def title(levels: Sequence[Level]) -> str:
 
 
 def headline(summary: LevelSummary) -> str:
-    """Returns the result of a level in a sentence or two; only chance-proof winners are named."""
+    """Returns the result of a level in a sentence or two; names only significant winners."""
     rows = [row for row in summary.rows if row.final_return is not None]
     if not rows:
         runs = summary.level.runs
@@ -85,16 +85,16 @@ def headline(summary: LevelSummary) -> str:
         return f"{rows[0].setting.label} {verb} a mean return of {_final(rows[0])}."
     if not summary.level.is_finished:
         return "No winner is named yet: not all runs have finished."
-    found = leaders(rows, final_return)
+    best = leaders(rows, final_return)
     if summary.level.is_pooled:
         text = "No winner is named: the returns are means over the games of all levels together."
-    elif len(found) == 1:
-        text = f"{found[0].setting.label} ended with the highest mean return: {_final(found[0])}."
+    elif len(best) == 1:
+        text = f"{best[0].setting.label} ended with the highest mean return: {_final(best[0])}."
     else:
-        text = _undecided(found, rows)
+        text = _undecided(best, rows)
     timed = [row for row in rows if row.agent_steps_per_s is not None]
     fastest = leaders(timed, agent_steps_per_s)
-    # Otherwise, the machine may be what is faster.
+    # On several machines, the difference may be the machines'.
     machines = {run.machine for run in summary.level.runs}
     is_one_machine = len(machines) == 1 and UNKNOWN not in machines
     if len(timed) > 1 and len(fastest) == 1 and is_one_machine:
@@ -104,7 +104,7 @@ def headline(summary: LevelSummary) -> str:
 
 
 def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) -> str:
-    """Returns the sentence for several settings that may all be the best of `rows`."""
+    """Returns the sentence for several settings, any of which may be the best of `rows`."""
     labels = [row.setting.label for row in found]
     names = ", ".join(labels[:-1]) + f" and {labels[-1]}"
     if len(labels) > _MOST_NAMED or any("," in label for label in labels):
@@ -114,8 +114,8 @@ def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) 
         why = f"that needs {FEWEST_SEEDS} seeds or more of each of {names}"
     else:
         why = f"chance can explain the differences between {names}"
-    others = len(rows) - len(found)
-    behind = f" The other{'s' if others > 1 else ''} ended lower." if others else ""
+    rest = len(rows) - len(found)
+    behind = f" The other{'s' if rest > 1 else ''} ended lower." if rest else ""
     return f"No winner is named: {why}.{behind}"
 
 
@@ -129,15 +129,15 @@ def _final(row: SettingSummary) -> str:
 
 
 def comparisons(summary: LevelSummary) -> list[str]:
-    """Returns a line for each comparison of the highest mean return with another setting's.
+    """Returns a line for each comparison of the best setting with another one.
 
-    First of the final returns, then of the last evaluations.
+    First by final returns, then by last evaluations.
     """
     return [
-        f"{what}{first} over {second}: probability of improvement {found.improvement:.2f}"
-        f" ({found.interval.low:.2f} to {found.interval.high:.2f}), p {_p_value(found.p_value)}"
-        for what, figure in (("", final_return), ("in evaluation, ", last_evaluation))
-        for first, second, found in compared(summary, figure)
+        f"{prefix}{first} over {second}: probability of improvement {result.improvement:.2f}"
+        f" ({result.interval.low:.2f} to {result.interval.high:.2f}), p {_p_value(result.p_value)}"
+        for prefix, figure in (("", final_return), ("in evaluation, ", last_evaluation))
+        for first, second, result in compared(summary, figure)
     ]
 
 
@@ -146,7 +146,7 @@ def _p_value(value: float) -> str:
 
 
 def notes(summary: LevelSummary) -> list[str]:
-    """Returns what a reader has to know about the table's figures."""
+    """Returns what readers must know about the table's figures."""
     lines = [
         f"Return: {_RETURN[summary.level.runs[0].kind]} In parentheses: 95 %"
         " bootstrap interval of the mean over the seeds. With two or three seeds, that is their"
@@ -200,7 +200,7 @@ def notes(summary: LevelSummary) -> list[str]:
 
 
 def _pooled(level: Level) -> str:
-    """Returns why returns are those of all games, and what that means."""
+    """Explains why returns are means over the games of all levels, and what that means."""
     lacking = [run for run in level.runs if run.is_pooled and Kind.LEVELS not in run.curves]
     folders = ", ".join(str(run.logdir) for run in lacking)
     return (
@@ -211,7 +211,7 @@ def _pooled(level: Level) -> str:
 
 
 def byline(summary: LevelSummary) -> str:
-    """Returns what stands below the headline: frames, seeds, machine and date."""
+    """Returns the line below the headline: frames, seeds, machine and date."""
     pairs = dict(facts(summary.level.runs))
     seeds = {len(setting.runs) for setting in summary.level.settings}
     several = "" if seeds == {1} else "s"
@@ -237,16 +237,16 @@ def facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _protocols(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Returns a pair for each protocol: it has punctuation of its own."""
-    found = _unique(run.protocol for run in runs)
-    if len(found) == 1:
-        return [("protocol", found[0])]
+    """Returns a pair for each protocol. They are not joined, as each has its own punctuation."""
+    protocols = _unique(run.protocol for run in runs)
+    if len(protocols) == 1:
+        return [("protocol", protocols[0])]
     return [
         (
             f"protocol {number}",
             f"{text} (of {', '.join(str(run.logdir) for run in runs if run.protocol == text)})",
         )
-        for number, text in enumerate(found, start=1)
+        for number, text in enumerate(protocols, start=1)
     ]
 
 
@@ -263,7 +263,7 @@ def commands(level: Level) -> list[tuple[str, str]]:
 
 
 def description(summary: LevelSummary, axis: str) -> str:
-    """Returns in words what a picture of the curves shows."""
+    """Describes a picture of the curves in words."""
     finals = ", ".join(
         f"{row.setting.label} {numbers.return_spread(row.final_return)}" for row in summary.rows
     )

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Figures as text for people."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def count(value: float) -> str:
 def count_spread(value: Spread) -> str:
     """Returns a count with its interval, both in one unit: 1.69 M (1.65 to 1.72 M)."""
     size, unit, digits = _scale(value.mean)
-    shown = f"{value.mean / size:.{digits}f}{unit}"
+    mean = f"{value.mean / size:.{digits}f}{unit}"
     if value.interval is None:
-        return shown
+        return mean
     low, high = (f"{end / size:.{digits}f}" for end in value.interval)
-    return f"{shown} ({low} to {high}{unit})"
+    return f"{mean} ({low} to {high}{unit})"
 
 
 def tick(value: float) -> str:
@@ -45,7 +45,7 @@ def tenths(value: float) -> str:
 
 def plain(value: float) -> str:
     """Returns a number with the decimals that it needs: 5, 2.5, 12,345."""
-    # With four digits, 10,000 is written as 1e+04.
+    # The format .4g would write 10,000 as 1e+04.
     return whole(value) if abs(value) >= 1000 else _signed(f"{value:,.4g}")
 
 
@@ -55,7 +55,7 @@ def mean_return(value: float, like: float | None = None) -> str:
 
 
 def spread(value: Spread | None, shown: Callable[[float], str]) -> str:
-    """Returns a mean with its interval, 120 (100 to 140), each as `shown`; a dash for None."""
+    """Returns a mean with its interval, 120 (100 to 140), formatted by `shown`; a dash for None."""
     if value is None:
         return NOTHING
     if value.interval is None:
@@ -65,12 +65,12 @@ def spread(value: Spread | None, shown: Callable[[float], str]) -> str:
 
 
 def return_spread(value: Spread | None) -> str:
-    """Returns a mean return with its interval, all with as many decimals."""
+    """Returns a mean return with its interval, with equally many decimals."""
     return spread(value, functools.partial(mean_return, like=value.mean if value else 0.0))
 
 
 def optional(value: float | None, shown: Callable[[float], str]) -> str:
-    """Returns a figure as `shown`, or a dash if it is unknown."""
+    """Returns a figure formatted by `shown`, or a dash if it is unknown."""
     return NOTHING if value is None else shown(value)
 
 
@@ -85,7 +85,7 @@ def _scale(value: float) -> tuple[float, str, int]:
 
 
 def _signed(text: str) -> str:
-    """Returns a number with a minus sign, which is as wide as a plus, and with none for zero."""
+    """Returns a number with a real minus sign, as wide as a plus sign; zero gets none."""
     if text.startswith("-") and not text.strip("-0.,"):
         text = text[1:]
     return text.replace("-", "\u2212")

@@ -27,7 +27,7 @@ from impala_tf.reporting.settings import Setting
 from impala_tf.reporting.summary import Exhibit, LevelSummary, summarize_level
 
 _SEVERAL = "runs/report"
-# Short games are filmed one after another until the clip is full.
+# Short games are filmed in succession until the clip is full.
 _MAX_GAMES = 50
 
 
@@ -37,8 +37,8 @@ def main(given: Given) -> int:
     The flags that are not given are those of each run.
 
     Raises:
-      ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
-        package is missing.
+      ConfigError: there is no run, a run cannot be read, the folder cannot be written, or a package
+        is missing.
     """
     if given["report_videos"] and importlib.util.find_spec("av") is None:
         raise ConfigError(
@@ -84,13 +84,13 @@ def _folder(given: Given) -> Path:
 
 
 def _exhibit(given: Given, setting: Setting) -> Exhibit:
-    """Builds a setting's agent and films it; what fails is said in the report."""
-    run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
+    """Builds a setting's agent and films it; the report says what fails."""
+    run = max(setting.runs, key=lambda run: run.share)  # of equal ones, the one with the first seed
     print(f"{run.level_name}: {setting.label}", flush=True)
     try:
         of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
         trained = trained_agent.load(*resolve(as_trained(of_run)))
-    except (Exception, SystemExit) as error:  # also whatever a level's own code raises
+    except (Exception, SystemExit) as error:  # a level's own code may raise anything
         problem = error.problems[0] if isinstance(error, ConfigError) else plug_ins.raised(error)
         print(f"  {problem}", flush=True)
         return Exhibit(caption=f"no video: {problem}" * given["report_videos"])
@@ -109,7 +109,7 @@ def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:
     try:
         with players.filmed(players.of_checkpoint(trained), _MAX_GAMES) as (pictures, fps):
             mp4, seconds = video.first_seconds(pictures, fps)
-    except (Exception, SystemExit) as error:  # of a level, or of what draws it
+    except (Exception, SystemExit) as error:  # from a level, or from drawing it
         own = isinstance(error, (ConfigError, gymnasium.error.Error))
         problem = " ".join(str(error).split()) if own else plug_ins.raised(error)
         print(f"  no video: {problem}", flush=True)

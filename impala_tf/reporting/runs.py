@@ -1,4 +1,4 @@
-"""Reads runs from their logdirs, as they were written by this version or an older one."""
+"""Reads runs from their logdirs, which this or an older version has written."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Curve(NamedTuple):
     """A run's rows in which a game had finished, all float64 [rows]."""
 
     frames: np.ndarray  # environment frames
-    minutes: np.ndarray  # of training
-    returns: np.ndarray  # mean returns: of a `Kind`, or of the games of a row
+    minutes: np.ndarray  # minutes of training
+    returns: np.ndarray  # mean returns of a `Kind`, or of a row's games
 
     @property
     def last_return(self) -> float | None:
-        """The last one; None if no game has finished."""
+        """The last return; None if no game has finished."""
         return float(self.returns[-1]) if len(self.returns) else None
 
 
@@ -43,21 +43,21 @@ class Run:
     """One run, finished or not.
 
     Attributes:
-      logdir: its folder.
+      logdir: the run's folder.
       flags, sources: as in config.json (see `processes.provenance`); old runs have no sources.
-      level_name, protocol: what was played.
-      commit, machine: what trained it and where, as text.
-      state: as in status.json.
-      ended_unix_s: when its status was last written; None if there is no status.
+      level_name, protocol: the level and how it was played.
+      commit, machine: the version that trained it and the machine, as text.
+      state: the state in status.json.
+      ended_unix_s: when the status was last written; None if there is no status.
       frames, minutes: environment frames and minutes of training so far.
-      several_levels: whether its agent learns several; False if that is not known.
-      curves: its learning curve in each kind of returns that it has, the best kind first.
-      kind: the kind that counts.
-      agent_steps_per_s: mean rate after its first row; None before the second one.
+      several_levels: whether the agent learns several levels; False if that is unknown.
+      curves: the learning curve in each kind of returns that the run has, the best kind first.
+      kind: the kind to use.
+      agent_steps_per_s: the mean rate after the first row; None before the second row.
       learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
-      evaluation: what --eval_every has found, of several levels the mean (of normalised returns if
-        each level has them); without rows if nothing.
-      played: what its games were played on, how many and how; '' if nothing.
+      evaluation: the results of --eval_every; for several levels, the mean (of normalised returns
+        if each level has them). Without rows if there are none.
+      played: on what, how many and how the games of --eval_every were played; '' if none were.
       launched: how many learners, actors and machines it had; '' if it had one machine.
     """
 
@@ -84,44 +84,44 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Its --seed."""
+        """The run's --seed."""
         return int(self.flags["seed"])
 
     @property
     def learners(self) -> int:
-        """How many learners it had."""
+        """The number of learners."""
         return max(1, len(split(self.flags.get("learner_hosts") or "")))
 
     @property
     def share(self) -> float:
-        """How much of --total_environment_frames it has had, from 0 to 1."""
+        """The fraction of --total_environment_frames that is done, from 0 to 1."""
         return min(1.0, self.frames / self.flags["total_environment_frames"])
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has ended as it was meant to: by its frames, or by --stop_at_return."""
+        """Whether the run has ended as intended: after all frames, or by --stop_at_return."""
         return self.share >= 1 or self.state == "done"
 
     @property
     def curve(self) -> Curve:
-        """Its learning curve; without rows if no game, or none of some level, has finished."""
+        """The learning curve; without rows until a game (of every level) has finished."""
         return self.curves.get(self.kind, _EMPTY)
 
     @property
     def is_pooled(self) -> bool:
-        """Whether its returns are those of all levels' games together."""
+        """Whether the returns are means over the games of all levels together."""
         return self.several_levels and self.kind is Kind.GAMES and len(self.curve.returns) > 0
 
     @property
     def final_return(self) -> float | None:
-        """The last mean return; None if its curve has no rows."""
+        """The last mean return; None if the curve has no rows."""
         return self.curve.last_return
 
     @property
     def last_evaluation(self) -> float | None:
-        """Mean return of the games of --eval_every with the newest policy.
+        """The mean return in the last evaluation of --eval_every.
 
-        None if there are none, or if the run has gone on for another --eval_every frames since.
+        None if there is none, or if the run has trained for another --eval_every frames since.
         """
         if not len(self.evaluation.frames):
             return None
@@ -129,7 +129,7 @@ class Run:
         return self.evaluation.last_return if since <= (self.flags["eval_every"] or 0) else None
 
     def reached(self, mean_return: float) -> tuple[float, float] | tuple[None, None]:
-        """Returns (frames, minutes) at the first row with that mean return; None, None: no row."""
+        """Returns (frames, minutes) at the first row with that mean return, or (None, None)."""
         rows = np.flatnonzero(self.curve.returns >= mean_return)
         if not len(rows):
             return None, None
@@ -176,8 +176,8 @@ def read(path: Path) -> Run:
     if not described:
         raise ConfigError(f"{path}: {no_run(path)}")
     try:
-        # An older version's run has the flags of today at their defaults, but for what it could not
-        # do. Runs from before there were presets are of the paper's.
+        # Flags that an older version's run lacks have today's defaults, except features that it did
+        # not have. Runs from before there were presets have those of the paper.
         flags = {**BUILT_IN, "preset": "paper", "staggered_resets": False, **described["flags"]}
         rows, evaluations = csv_rows(logdir.metrics), csv_rows(logdir.evaluations)
         curves = _curves(rows, logdir.metrics)
@@ -216,17 +216,17 @@ def _launched(logdir: Logdir, learner_hosts: str, status: Mapping[str, Any]) -> 
 
 
 def _machines(described: Mapping[str, Any]) -> str:
-    """Returns where a run has trained: a run that is resumed may move to another machine."""
+    """Returns the machines of a run, which may move when it is resumed."""
     starts = [*described.get("history", []), described]
-    found = dict.fromkeys(each["machine"] for each in starts if each.get("machine"))
-    return ", then ".join(found) or UNKNOWN
+    names = dict.fromkeys(start["machine"] for start in starts if start.get("machine"))
+    return ", then ".join(names) or UNKNOWN
 
 
 def read_csv(path: Path, seed: int) -> Run:
-    """Reads a copy of a run's metrics.csv; what else belongs to a run is not known.
+    """Reads a copy of a run's metrics.csv; everything else about the run is unknown.
 
     Raises:
-      ConfigError: it is not a run's metrics.csv.
+      ConfigError: the file is not a run's metrics.csv.
     """
     try:
         rows = csv_rows(path)
@@ -263,7 +263,7 @@ def _logdirs_in(folder: Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sorts seed-10 after seed-9."""
+    """Returns a sort key that puts seed-10 after seed-9."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
@@ -272,11 +272,11 @@ def _status(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        return {}  # a run that has just been started has none
+        return {}  # a run that has just started has no status
 
 
 def _played(rows: Sequence[Mapping[str, str]]) -> str:
-    """Returns such as "unseen levels (50 games, greedy actions)"; '' if there are no rows."""
+    """Returns text such as "unseen levels (50 games, greedy actions)"; '' without rows."""
     if not rows:
         return ""
     last = rows[-1]
@@ -303,8 +303,8 @@ def _curve(points: Sequence[Point]) -> Curve:
 def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:
     """Returns the mean over the levels of each checkpoint.
 
-    The returns of different levels have no common scale, so normalised ones are taken if each level
-    has them. A level whose return is no number (a broken reward) leaves its checkpoint out.
+    The returns of different levels have no common scale, so normalised returns are used if each
+    level has them. A checkpoint is left out if a level's return is not finite (a broken reward).
     """
     several = len({row["level_name"] for row in rows}) > 1
     normalized = several and all(row.get("normalized_return_mean") for row in rows)

@@ -1,4 +1,4 @@
-"""Groups runs by level and by setting: what was trained, whatever the seed."""
+"""Groups runs by level and by setting, which is everything but the seed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.monitoring.returns import Kind
 from impala_tf.reporting.runs import Run
 
-# What says which process of the run wrote config.json and how it was started, or belongs to
-# another mode.
+# Flags about the process that wrote config.json and how it was started, and flags of other modes.
 _NOT_OF_THE_RUN = {
     "mode", "logdir", "fresh", "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
     "heartbeat_path", "idle_exit_minutes", "track",
@@ -29,7 +28,7 @@ _NOT_OF_THE_RUN = {
       for field in dataclasses.fields(group)),
     *ENGINE_FLAGS,
 }  # fmt: skip
-# What also changes nothing about how a run learns.
+# Further flags that do not change how a run learns.
 _NOT_A_SETTING = {
     *_NOT_OF_THE_RUN, "seed", "checkpoint_interval_s", "metrics_interval_s", "device",
     "video_every", "eval_every", "stop_at_return", "mirror", "config", "environment_processes",
@@ -41,13 +40,12 @@ _NAMING = ("agent_name", "algorithm")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Setting:
-    """Runs that differ in their seeds only.
+    """Runs that differ only in their seeds.
 
     Attributes:
-      label: what tells it from the level's other settings, e.g. "ResNetAgent, ppo".
-      runs: one for each seed, ordered by seed; at least one.
-      repeats: further runs of these seeds, which do not count: two runs of a seed are not two
-        seeds.
+      label: what distinguishes it from the level's other settings, such as "ResNetAgent, ppo".
+      runs: one run or more, one for each seed, ordered by seed.
+      repeats: further runs with these seeds, which do not count as further seeds.
     """
 
     label: str
@@ -56,7 +54,7 @@ class Setting:
 
     @property
     def agent_name(self) -> str:
-        """Its --agent_name."""
+        """The setting's --agent_name."""
         return str(self.runs[0].flags["agent_name"])
 
 
@@ -74,12 +72,12 @@ class Level:
 
     @property
     def has_several(self) -> bool:
-        """Whether it stands for several levels that one agent learns."""
+        """Whether this stands for several levels that one agent learns."""
         return any(run.several_levels for run in self.runs)
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the returns are those of several levels' games together: no basis to compare."""
+        """Whether returns are means over the games of several levels, and so cannot be compared."""
         return any(run.is_pooled for run in self.runs)
 
     @property
@@ -95,18 +93,22 @@ def group(runs: Sequence[Run]) -> list[Level]:
 
 
 def command(run: Run) -> list[str]:
-    """Returns the command that trains as a run did, on one machine, with the flags that were given.
+    """Returns the command that repeats a run on one machine, with the flags that were given.
 
-    Level, agent and seed are named in any case.
+    Level, agent and seed are always included.
     """
-    shown = {"level_name": run.level_name, "agent_name": run.flags["agent_name"], "seed": run.seed}
+    given_flags = {
+        "level_name": run.level_name,
+        "agent_name": run.flags["agent_name"],
+        "seed": run.seed,
+    }
     of_evaluations = {"test_num_episodes", "test_policy"} if run.flags.get("eval_every") else set()
     hidden = _NOT_OF_THE_RUN - of_evaluations
     for name, value in run.flags.items():
         given = run.sources[name] == "given" if name in run.sources else value != BUILT_IN.get(name)
         if given and name not in hidden and value is not None:
-            shown[name] = value
-    flags = [to_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]
+            given_flags[name] = value
+    flags = [to_flag(name, value) for name, value in {**given_flags, "logdir": run.logdir}.items()]
     return [*user_commands.from_anywhere("train"), *flags]
 
 
@@ -120,7 +122,7 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
 
 
 def on_one_scale(level: Level) -> Level:
-    """Returns the level with returns of one kind: the best kind that all its runs have."""
+    """Returns the level with one kind of returns: the best kind that all its runs have."""
     played = [run for run in level.runs if len(run.curves[Kind.GAMES].returns)]
     best = next(kind for kind in Kind if all(kind in run.curves for run in played))
     if not played or all(run.kind is best for run in level.runs):
@@ -134,7 +136,7 @@ def _in_kind(setting: Setting, kind: Kind) -> Setting:
 
 
 def _setting(label: str, members: Sequence[Run]) -> Setting:
-    """Keeps of each seed the run that got furthest; of equal ones no mirror, and the newest."""
+    """Keeps for each seed the run that got furthest; of equal ones the newest, but not a mirror."""
     ordered = sorted(
         members,
         key=lambda run: (
@@ -142,12 +144,12 @@ def _setting(label: str, members: Sequence[Run]) -> Setting:
         ),
     )  # fmt: skip
     first = {run.seed: run for run in reversed(ordered)}
-    kept = tuple(run for run in ordered if first[run.seed] is run)
-    return Setting(label, kept, tuple(run for run in ordered if first[run.seed] is not run))
+    chosen = tuple(run for run in ordered if first[run.seed] is run)
+    return Setting(label, chosen, tuple(run for run in ordered if first[run.seed] is not run))
 
 
 def _identity(run: Run) -> tuple[tuple[str, str], ...]:
-    """Returns the flags that make a setting, but not those that the machine decided."""
+    """Returns the flags that identify a setting, without those that the machine decided."""
     flags = {
         name: str(value)
         for name, value in run.flags.items()
@@ -162,8 +164,8 @@ def _labels(identities: Sequence[tuple[tuple[str, str], ...]], runs: Sequence[Ru
     names = dict.fromkeys(name for setting in flags for name in setting)
     differing = [name for name in names if len({setting.get(name) for setting in flags}) > 1]
     given = {name for run in runs for name, source in run.sources.items() if source == "given"}
-    others = [name for name in differing if name not in _NAMING]
-    for extra in ([], [name for name in others if name in {*given, "learners"}], others):
+    unnamed = [name for name in differing if name not in _NAMING]
+    for extra in ([], [name for name in unnamed if name in {*given, "learners"}], unnamed):
         labels = [_label(setting, differing, extra) for setting in flags]
         if len(set(labels)) == len(labels):
             return labels

@@ -1,12 +1,12 @@
-"""What a few seeds can say: intervals, robust means, and which differences chance can explain.
+"""Statistics of a few seeds: intervals, robust means, and which differences chance can explain.
 
 Intervals, the interquartile mean and the probability of improvement are those of Agarwal et al.
 (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice", and of its package
-rliable: a stratified percentile bootstrap, whose strata are the settings. With very few seeds such
-intervals are too narrow: with two or three seeds they are just the range. So a bootstrap interval
-names no winner. Welch's t-test does, which holds its error rate from three seeds on; Colas et al.
-(2019), "A Hitchhiker's Guide to Statistical Comparisons of Reinforcement Learning Algorithms",
-recommend it.
+rliable: a stratified percentile bootstrap, whose strata are the settings. With very few seeds, such
+intervals are too narrow; with two or three, they are just the range. So winners are named not by
+bootstrap intervals, but by Welch's t-test, which keeps its error rate with three seeds or more; it
+is recommended by Colas et al. (2019), "A Hitchhiker's Guide to Statistical Comparisons of
+Reinforcement Learning Algorithms".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FEWEST_SEEDS = 3  # of each setting, for comparisons
 ERROR_RATE = 0.05  # of all comparisons of a level together
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
-_SEED = 0  # the same runs have the same report
+_SEED = 0  # fixed, so that the same runs give the same report
 
 
 class Interval(NamedTuple):
@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
 
     improvement: float  # probability that a run of the first ends higher than one of the second
     interval: Interval  # of that probability
-    p_value: float  # of Welch's t-test: how often chance alone makes such a difference
+    p_value: float  # of Welch's t-test: how often chance alone causes such a difference
 
 
 def bounds(
@@ -44,9 +44,9 @@ def bounds(
     """Returns both ends of the 95 % percentile bootstrap interval of a statistic.
 
     Args:
-      statistic: gets the samples with resamples as leading axis, [resamples, seeds, ...], and
-        returns [resamples, ...].
-      *samples: one array [seeds, ...] per stratum; each is resampled for itself.
+      statistic: takes the resampled samples, each [resamples, seeds, ...]; returns
+        [resamples, ...].
+      *samples: one array [seeds, ...] per stratum; each is resampled separately.
     """
     rng = np.random.default_rng(_SEED)
     drawn = [
@@ -58,7 +58,7 @@ def bounds(
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Returns the interval of a mean over seeds; None if there is one seed only."""
+    """Returns the interval of a mean over seeds; None if there is only one seed."""
     return _interval(mean, values) if len(values) > 1 else None
 
 
@@ -85,8 +85,8 @@ def mean(samples: np.ndarray) -> np.ndarray:
 def interquartile_mean(samples: np.ndarray) -> np.ndarray:
     """Returns the means of the middle halves of [resamples, seeds].
 
-    If the number of seeds is no multiple of four, the seeds at the edges of the middle half count
-    in part. (SciPy's trim_mean, which rliable uses, cuts off fewer seeds then.)
+    If the number of seeds is not a multiple of four, the seeds at the edges of the middle half
+    count in part. (SciPy's trim_mean, which rliable uses, then cuts off fewer seeds.)
     """
     seeds = samples.shape[1]
     edges = np.arange(seeds + 1) / seeds
@@ -103,7 +103,7 @@ def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> np.ndar
 def welch_p_value(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the two-sided p-value of Welch's t-test for two samples [seeds], two seeds or more.
 
-    Samples without any spread differ for certain, or not at all.
+    Samples without any spread differ with certainty, or not at all.
     """
     errors = [sample.var(ddof=1) / len(sample) for sample in (first, second)]
     difference, variance = float(first.mean() - second.mean()), sum(errors)
@@ -124,10 +124,10 @@ def welch_p_value(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def leaders(settings: Sequence[Sequence[float]]) -> list[int]:
-    """Returns which settings may be the best: the one with the highest mean is always the first.
+    """Returns the indices of settings that may be the best, the one with the highest mean first.
 
-    The others are those whose lower mean chance could have made. Welch's tests of all pairs share
-    the error rate of 5 % (Bonferroni).
+    The others are those whose lower mean chance can explain. Welch's tests of all pairs share the
+    error rate of 5 % (Bonferroni).
 
     Args:
       settings: the values of each setting's seeds, higher is better; at least one each.
@@ -137,8 +137,8 @@ def leaders(settings: Sequence[Sequence[float]]) -> list[int]:
     pairs = max(1, len(settings) * (len(settings) - 1) // 2)
 
     def is_worse(number: int) -> bool:
-        found = compare(settings[best], settings[number])
-        return found is not None and found.p_value <= ERROR_RATE / pairs
+        comparison = compare(settings[best], settings[number])
+        return comparison is not None and comparison.p_value <= ERROR_RATE / pairs
 
     others = [n for n in range(len(settings)) if n != best and not is_worse(n)]
     return [best, *sorted(others, key=lambda number: -means[number])]

@@ -1,11 +1,11 @@
 """The style sheet of the page and of its pictures."""
 
-# Six colours that people with any kind of colour vision can tell apart by lightness and hue, each
-# with a contrast of at least 5 to the background; the dash patterns help as well.
+# Six colours that people with any kind of colour vision can tell apart by lightness and hue. Each
+# has a contrast of at least 5 to the background; dash patterns help, too.
 _LIGHT = ("#0060a8", "#c2410c", "#00785c", "#9b2c7f", "#7a6000", "#4b4b57")
 _DARK = ("#5bb4f5", "#ff9a62", "#3fcfa0", "#f29ad6", "#e2c54a", "#b9bcc8")
 COLOURS = len(_LIGHT)
-"""Settings beyond these repeat colours and dash patterns."""
+"""Further settings repeat colours and dash patterns."""
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4")
 
 _LIGHT_THEME = "--page:#fff;--text:#16181d;--dim:#5a6270;--rule:#dfe3e8;--panel:#f6f7f9;"

@@ -19,12 +19,12 @@ _POINTS = 200
 
 Figure = Callable[[Run], float | None]
 final_return: Figure = operator.attrgetter("final_return")
-"""What settings are compared by."""
+"""The figure by which settings are compared."""
 last_evaluation: Figure = operator.attrgetter("last_evaluation")
 agent_steps_per_s: Figure = operator.attrgetter("agent_steps_per_s")
 training_curve: Callable[[Run], Curve] = operator.attrgetter("curve")
 evaluation_curve: Callable[[Run], Curve] = operator.attrgetter("evaluation")
-"""What --eval_every has found."""
+"""The results of --eval_every."""
 
 
 class Spread(NamedTuple):
@@ -32,20 +32,20 @@ class Spread(NamedTuple):
 
     mean: float
     interval: Interval | None  # of the mean; None: one seed
-    seeds: int  # that have the figure
+    seeds: int  # how many have the figure
 
 
 class Target(NamedTuple):
     """The mean return whose frames and minutes a report gives."""
 
     mean_return: float
-    reason: str  # a phrase that says where it comes from
+    reason: str  # where it comes from, as a phrase
 
 
 class Exhibit(NamedTuple):
-    """What building and playing a setting's agent shows; None where that was not possible."""
+    """What is learned by building and playing a setting's agent; None where that fails."""
 
-    parameters: int | None = None  # numbers that training changes
+    parameters: int | None = None  # how many numbers training changes
     multiply_adds: int | None = None  # of the network for one step of one environment
     clip: bytes | None = None  # mp4
     caption: str = ""  # what the clip shows, or why there is none
@@ -63,7 +63,7 @@ class SettingSummary(NamedTuple):
     evaluation_iqm: Spread | None  # as final_iqm
     frames_to_target: Spread | None
     minutes_to_target: Spread | None
-    learner_memory_mb: float | None  # largest of its runs
+    learner_memory_mb: float | None  # the largest of its runs
     actor_memory_mb: float | None
 
 
@@ -88,7 +88,7 @@ class MeanCurve(NamedTuple):
 def summarize_level(
     level: Level, exhibits: Mapping[Setting, Exhibit], report_return: float | None
 ) -> LevelSummary:
-    """Returns everything about a level; `report_return` is the flag."""
+    """Returns everything about a level. `report_return` is the value of --report_return."""
     target = target_of(level, report_return)
     rows = [summarize(setting, target, exhibits[setting]) for setting in level.settings]
     if not evaluated_alike(level):
@@ -97,19 +97,19 @@ def summarize_level(
 
 
 def evaluated_alike(level: Level) -> bool:
-    """Tells whether the games of --eval_every were played in one way, so that they compare."""
+    """Tells whether the games of --eval_every were played alike, so that they can be compared."""
     return len({run.played for run in level.runs if run.played}) <= 1
 
 
 def target_of(level: Level, given: float | None) -> Target | None:
     """Returns the level's target return; None if there is no sensible one.
 
-    A single run has none: it would be compared with its own end. Nor has a level on which nothing
-    was learned.
+    A single run has none, as it would be compared with its own end; nor has a level on which
+    nothing was learned.
 
     Args:
       level: the level with its runs.
-      given: --report_return.
+      given: the value of --report_return.
     """
     if given is not None:
         return Target(given, "--report_return")
@@ -124,7 +124,7 @@ def target_of(level: Level, given: float | None) -> Target | None:
     share = f"{_SHARE:.0%}".replace("%", " %")
     start = f"{first:.{decimals(first)}f}".replace("-", "\u2212")
     reason = f"{share} of the way from the first mean return, {start}, to the best final one"
-    # Rounded, so that the figures are those to the return that a reader sees.
+    # Rounded, so that the figures belong to the return that readers see.
     exact = first + _SHARE * (best - first)
     return Target(round(exact, decimals(exact)), reason)
 
@@ -156,15 +156,15 @@ def spread_of(runs: Iterable[Run], figure: Figure) -> Spread | None:
 
 
 def values_of(runs: Iterable[Run], figure: Figure) -> list[float]:
-    """Returns a figure of the runs that have it."""
+    """Returns the figure of each run that has it."""
     return [value for run in runs if (value := figure(run)) is not None]
 
 
 def leaders(rows: Sequence[SettingSummary], figure: Figure) -> list[SettingSummary]:
-    """Returns the settings that may be the best; the one with the highest mean is the first.
+    """Returns the settings that may be the best, the one with the highest mean first.
 
-    More than one means that chance could have made the differences between them. Settings of which
-    no run has the figure are left out.
+    If there are several, chance can explain the differences between them. Settings without the
+    figure are left out.
     """
     rows = [row for row in rows if values_of(row.setting.runs, figure)]
     if not rows:
@@ -176,10 +176,11 @@ def leaders(rows: Sequence[SettingSummary], figure: Figure) -> list[SettingSumma
 def comparisons(
     summary: LevelSummary, figure: Figure = final_return
 ) -> list[tuple[str, str, Comparison]]:
-    """Returns the setting with the highest mean of a figure against each of the others.
+    """Compares the setting with the highest mean of a figure with each other setting.
 
-    As (label, other label, comparison); only pairs in which both have three seeds or more. None
-    while a run has not finished, or if the figures have no common scale.
+    Returns:
+      (label, other label, comparison) of each pair in which both have three seeds or more. [] until
+      all runs have finished, and for figures without a common scale.
     """
     rows = [row for row in summary.rows if values_of(row.setting.runs, figure)]
     first, *_ = [*leaders(rows, figure), None]
@@ -191,10 +192,10 @@ def comparisons(
         return []
     values = values_of(first.setting.runs, figure)
     return [
-        (first.setting.label, row.setting.label, found)
+        (first.setting.label, row.setting.label, comparison)
         for row in rows
         if row is not first
-        and (found := statistics.compare(values, values_of(row.setting.runs, figure)))
+        and (comparison := statistics.compare(values, values_of(row.setting.runs, figure)))
     ]
 
 
@@ -203,14 +204,14 @@ def mean_curve(
 ) -> MeanCurve | None:
     """Returns a setting's mean curve; None if no run has two points.
 
-    It ends with the shortest run. Over minutes, runs that have had all their frames do not end it:
-    they keep their last return, because some took longer for the same frames. Before its first
-    game has finished, a run has the return of that game.
+    It ends with the shortest run. Over minutes, finished runs do not end it but keep their last
+    return, because some runs take longer for the same frames. Before its first row, a run has the
+    return of that row.
 
     Args:
       setting: the setting with its runs.
       axis: "frames" or "minutes".
-      curve: which curve of a run.
+      curve: returns the curve of a run.
     """
     runs = [run for run in setting.runs if len(curve(run).returns) > 1]
     if not runs:

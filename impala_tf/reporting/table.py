@@ -19,13 +19,13 @@ from impala_tf.reporting.summary import (
     leaders,
 )
 
-_RETURNS = "returns"  # a column that says what they are, where agents learn several levels
+_RETURNS = "returns"  # the column with the kind of returns, if agents learn several levels
 
 
 def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
     """Returns (titles, rows) of text; the first column is the setting's label.
 
-    A column in which no row has a figure is left out.
+    Columns without any figure are left out.
     """
     columns = {}
     for title, cell in _columns(summary.target).items():
@@ -38,14 +38,14 @@ def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
 def best(summary: LevelSummary) -> SettingSummary | None:
     """Returns the row that is better than all others.
 
-    None if chance could have made that, while a run has not finished, or if the returns are those
-    of several levels' games together.
+    None if chance can explain the difference, if a run has not finished, or if returns are means
+    over the games of several levels.
     """
     if not summary.level.is_finished or summary.level.is_pooled:
         return None
     compared = [row for row in summary.rows if row.final_return is not None]
-    found = leaders(compared, final_return)
-    return found[0] if len(found) == 1 and len(compared) > 1 else None
+    candidates = leaders(compared, final_return)
+    return candidates[0] if len(candidates) == 1 and len(compared) > 1 else None
 
 
 def as_csv(summaries: Sequence[LevelSummary]) -> str:
@@ -66,7 +66,7 @@ def as_csv(summaries: Sequence[LevelSummary]) -> str:
 
 
 def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]]:
-    """Returns {title: what a row has there}."""
+    """Returns {title: function that makes a row's cell}."""
     count, whole = numbers.count, numbers.whole
     columns: dict[str, Callable[[SettingSummary], str]] = {
         "setting": lambda row: row.setting.label,
@@ -95,7 +95,7 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
 
 
 def _seeds(setting: Setting) -> str:
-    """Returns how many runs there are, and how far those are that have not finished."""
+    """Returns the number of runs, and the progress of unfinished ones."""
     unfinished = [run for run in setting.runs if not run.is_finished]
     if not unfinished:
         return str(len(setting.runs))

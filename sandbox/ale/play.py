@@ -1,12 +1,12 @@
-"""Plays every Atari game at random: a digest of what was seen, and what a step cost.
+"""Plays every Atari game at random; prints a digest of what was seen, and the cost of a step.
 
     A/bin/python sandbox/ale/play.py 200 > a.csv
     B/bin/python sandbox/ale/play.py 200 a.csv > b.csv
 
 A and B are environments with two builds of ale_py; 200 is the number of steps that four copies of
 each game take (default: 500). Prints a row for each game: its name, a digest of all observations,
-rewards and ends, and the core's microseconds an agent step. The second command compares its rows
-with those of the first, and ends with status 1 if a digest differs.
+rewards and ends, and microseconds of a core per agent step. The second command compares its rows
+with those of the first, and exits with status 1 if a digest differs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ gymnasium.register_envs(ale_py)
 
 
 def play(game: str, steps: int) -> tuple[str, float]:
-    """Returns the digest of `steps` random steps of a game, and core µs an agent step."""
+    """Returns the digest of `steps` random steps of a game, and core µs per agent step."""
     games = AtariVectorEnv(game, NUM_ENVS, num_threads=1)
     random = np.random.default_rng(1)
-    seen = hashlib.sha256(games.reset(seed=1)[0].tobytes())
+    digest = hashlib.sha256(games.reset(seed=1)[0].tobytes())
     took = 0.0
     for _ in range(steps):
         actions = random.integers(games.single_action_space.n, size=NUM_ENVS)
@@ -38,13 +38,13 @@ def play(game: str, steps: int) -> tuple[str, float]:
         results = games.step(actions)[:4]
         took += time.process_time() - start
         for result in results:
-            seen.update(result.tobytes())
+            digest.update(result.tobytes())
     games.close()
-    return seen.hexdigest()[:16], took / (NUM_ENVS * steps) * 1e6
+    return digest.hexdigest()[:16], took / (NUM_ENVS * steps) * 1e6
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the table; 1 if another build's digests, in the file `arguments[1]`, differ."""
+    """Prints the table; returns 1 if the digests in the file `arguments[1]` differ, else 0."""
     steps = int(arguments[0]) if arguments else 500
     other = (
         {row[0]: row for row in csv.reader(Path(arguments[1]).read_text().splitlines())}
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
         else {}
     )
     ratios, differing = [], []
-    levels = [each for each in gymnasium.registry.values() if each.namespace == "ALE"]
+    levels = [spec for spec in gymnasium.registry.values() if spec.namespace == "ALE"]
     for game in sorted({level.kwargs["game"] for level in levels}):
         digest, cost = play(game, steps)
         print(f"{game},{digest},{cost:.1f}", flush=True)

@@ -21,7 +21,7 @@ RUNNERS, ENVS, UNROLL, BATCH = 2, 16, 32, 512
 
 
 def make(settings: Any) -> gymnasium.Env[Any, Any]:
-    """Returns the game as DeepMind's papers have it."""
+    """Returns the game, preprocessed as in DeepMind's papers."""
     import ale_py
 
     gymnasium.register_envs(ale_py)

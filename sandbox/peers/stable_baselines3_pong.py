@@ -20,7 +20,7 @@ ENVS = 8
 
 
 class Printing(BaseCallback):
-    """Prints where training is."""
+    """Prints the progress of training."""
 
     def _on_step(self) -> bool:
         return True

@@ -237,11 +237,11 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
         ),
         (
             {"job_name": "learner", "learner_hosts": "a:1", "algorithm": "ppo"},
-            "--algorithm=ppo: a learner needs --actor_hosts, or as --batch_size the number",
+            "--algorithm=ppo: a learner needs --actor_hosts, or a --batch_size that is the",
         ),
         (
             {"job_name": "learner", "learner_hosts": "a:1", "synchronization": "trajectory"},
-            "--synchronization=trajectory: a learner needs --actor_hosts, or as --batch_size",
+            "--synchronization=trajectory: a learner needs --actor_hosts, or a --batch_size",
         ),
         ({"synchronization": "step"}, "--synchronization=step: all environments share one"),
         ({"env": ("A=1",)}, "--env: only for a launch with --workers_csv_path"),

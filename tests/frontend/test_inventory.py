@@ -148,8 +148,8 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path):
         ),
         (b"job,ip\n\nactor,\xff\n", "F:3: job: not UTF-8"),
         ('job,ip\nactor,"10.0.0.1', "F:2: job: not valid CSV from here on"),
-        ("job;ip\nactor;a\n", "F:1: job: columns are separated by ';' here, but must be by ','"),
-        ("job\tip\nactor\ta\n", "F:1: job: columns are separated by '\\t' here, but must be"),
+        ("job;ip\nactor;a\n", "F:1: job: columns are separated by ';' here; separate them by ','"),
+        ("job\tip\nactor\ta\n", "F:1: job: columns are separated by '\\t' here; separate"),
     ],
 )
 def test_a_file_that_is_not_a_workers_csv_is_named_with_its_line(tmp_path, text, problem):

@@ -1,4 +1,4 @@
-"""YAML documents that engines read, and names that they allow."""
+"""YAML documents and names for engines."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_LONGEST = 40  # a job, a pod and a host name add their own endings, up to 63 characters
+_LONGEST = 40  # jobs, pods and hosts append to names, which may have 63 characters
 _FITS = re.compile(rf"[a-z]([a-z0-9-]{{0,{_LONGEST - 2}}}[a-z0-9])?")
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """Returns a document as YAML: keys stay in order, texts of several lines are blocks."""
+    """Returns a document as YAML: keys keep their order, texts of several lines are blocks."""
     import yaml  # few commands need it
 
     class Dumper(yaml.SafeDumper):
-        """For people to read."""
+        """Writes YAML for people."""
 
         def ignore_aliases(self, data: Any) -> bool:
-            """Writes what is there twice in full, twice."""
+            """Writes repeated values in full, without aliases."""
             return True
 
     def text(dumper: Any, value: str) -> Any:
@@ -34,8 +34,8 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 def label(text: str, of: str = "") -> str:
     """Returns a DNS label (RFC 1035) of at most 40 characters for a name.
 
-    A name that is one stays as it is. Others get a hash of themselves, so that names that look
-    alike do not become the same.
+    A name that is a label stays as it is. Other names get a hash of themselves, so that similar
+    names stay different.
 
     Args:
       text: the name.

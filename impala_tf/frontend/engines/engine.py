@@ -1,7 +1,7 @@
-"""What an engine is: it has machines, and runs a job of ours on them.
+"""The interface of an engine, which has machines and runs a job of this project on them.
 
-Every engine is a module of this package, named as --engine names it. It keeps what it must remember
-of a run in LOGDIR/ENGINE.json (SSH: cluster.json), on the machine where the run was submitted.
+Every engine is a module of this package, named as in --engine. It keeps its record of a run in
+LOGDIR/ENGINE.json (SSH: cluster.json), on the machine where the run was submitted.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from impala_tf.logdir import write_atomically
 from impala_tf.machine.supervision import OVER, ProcessState
 
 OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
-"""The flags of a submission, which the processes of the run do not get."""
+"""The flags of a submission; the run's processes do not get them."""
 
 
 class Hooks(NamedTuple):
-    """What higher packages do for an engine; see `impala_tf.frontend.launch.launch`."""
+    """Functions of higher packages for engines; see `impala_tf.frontend.launch.launch`."""
 
     make_display: MakeDisplay
     differences: Differences
@@ -33,20 +33,20 @@ class Hooks(NamedTuple):
 
 _FINAL = ("stopped", "done", "failed")  # states of a learner: `monitoring.status`
 Job = TypeVar("Job")
-"""What an engine remembers of a run that was submitted."""
+"""An engine's record of a submitted run."""
 
 
 class Engine(Protocol[Job]):
     """The functions of an engine's module. They print for people, and return an exit status.
 
-    They may have more arguments, with defaults: options that not all engines have.
+    They may have more arguments, with defaults, for options that some engines lack.
     """
 
     def render(self, given: Given) -> str:
         """Returns what would be submitted, as text, and touches nothing.
 
         Args:
-          given: the flags; `logdir` is among them.
+          given: the flags, with `logdir`.
 
         Raises:
           ConfigError: flags that the engine cannot use.
@@ -56,8 +56,8 @@ class Engine(Protocol[Job]):
         """Submits a run.
 
         Args:
-          given: the flags; `logdir` is among them.
-          hooks: for engines that show the run themselves, until it ends.
+          given: the flags, with `logdir`.
+          hooks: for engines that show the run until it ends.
 
         Raises:
           ConfigError: flags, a logdir or a machine that cannot be used. Nothing was submitted.
@@ -72,7 +72,7 @@ class Engine(Protocol[Job]):
         """
 
     def show_status(self, job: Job, /) -> int:
-        """Prints what the engine says of the job, and the state of its processes.
+        """Prints the engine's state of the job, and the state of its processes.
 
         Raises:
           ClusterError: the engine does not answer.
@@ -82,33 +82,33 @@ class Engine(Protocol[Job]):
         """Prints the end of a process's output.
 
         Args:
-          job: the run's.
-          name: such as learner-0.
-          follow: whether to go on, until Ctrl-C.
+          job: the run's job.
+          name: the process, such as learner-0.
+          follow: whether to keep printing until Ctrl-C.
 
         Raises:
-          ClusterError: there is none.
+          ClusterError: there is no such output.
         """
 
     def stop(self, job: Job, /) -> int:
         """Stops the whole run, with a checkpoint.
 
         Raises:
-          ClusterError: the engine does not do it.
+          ClusterError: the engine refuses.
         """
 
 
 def called(name: str, command: Sequence[str], timeout_s: float, text: str | None = None) -> str:
-    """Returns what a command of the engine's own tool prints.
+    """Returns the output of a command of the engine's own tool.
 
     Args:
-      name: what errors call the command.
-      command: the command.
+      name: the command's name in errors.
+      command: the command's words.
       timeout_s: how long it may take.
       text: its input.
 
     Raises:
-      ClusterError: it cannot be run, or it fails; with the last line that it prints then.
+      ClusterError: it cannot be run, or fails; with the last line of its error output.
     """
     try:
         done = subprocess.run(
@@ -117,20 +117,20 @@ def called(name: str, command: Sequence[str], timeout_s: float, text: str | None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{name}: {error}") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
-        raise ClusterError(f"{name}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        raise ClusterError(f"{name}: {lines[-1]}")
     return done.stdout
 
 
 def print_frames(status: str, is_there: bool = True) -> None:
-    """Prints how far a run is, and what its learner must tell its user.
+    """Prints a run's state and frames, and its learner's notes for the user.
 
     Args:
       status: the text of learner 0's status.json.
-      is_there: whether its job runs. If not, the learner may have been killed.
+      is_there: whether the run's job is running. If not, the learner may have been killed.
 
     Raises:
-      ValueError, KeyError: the text is no status.
+      ValueError, KeyError: the text is not a status.
     """
     now = json.loads(status)
     frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
@@ -142,16 +142,16 @@ def print_process(state: ProcessState, host: str = "", seen_unix_s: float | None
     """Prints the state of a process, and where it is.
 
     Args:
-      state: what its supervisor has said of it.
-      host: where it is.
-      seen_unix_s: when that was, if the job does not run any more.
+      state: the process's state, from its supervisor.
+      host: the machine of the process.
+      seen_unix_s: when that was its state, if the job is no longer running.
     """
     again = f"{state.restarts} restarts" if state.restarts else ""
     at = f"{host:15} " if host else ""
     word, detail = str(state.state), state.detail
     if seen_unix_s is not None and word not in (*OVER, "left"):
-        seen = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen_unix_s))
-        word, detail = f"was {word}", f"last seen {seen}"
+        seen_at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen_unix_s))
+        word, detail = f"was {word}", f"last seen {seen_at}"
     print(f"{state.name:12} {word:10} {at}{again} {detail}".rstrip())
 
 
@@ -165,33 +165,33 @@ def trains_there(logdir: Path, what: str) -> ConfigError:
     """Returns the error that a logdir is in use.
 
     Args:
-      logdir: the run's.
-      what: trains there, such as "a run on Ray".
+      logdir: the run's logdir.
+      what: what trains there, such as "a run on Ray".
     """
     stop = user_commands.frontend("stop", f"--logdir={logdir}")
     return ConfigError(f"--logdir={logdir}: {what} trains there; stop it first: {stop}")
 
 
 def record_path(logdir: str | Path, engine: str) -> Path:
-    """Returns where an engine keeps what it remembers of a run."""
+    """Returns the path of an engine's record of a run."""
     return Path(logdir) / f"{engine}.json"
 
 
 def write_record(logdir: Path, engine: str, record: Mapping[str, Any]) -> None:
-    """Writes what `read_record` reads. Raises OSError if it cannot."""
+    """Writes the record that `read_record` reads. Raises OSError if that fails."""
     write_atomically(record_path(logdir, engine), json.dumps(record) + "\n")
 
 
 def read_record(
     logdir: str | Path | None, engine: str, job_of: Callable[[Path, Any], Job]
 ) -> Job | None:
-    """Returns what an engine remembers of the run of a logdir; None if it has none.
+    """Returns an engine's record of the run in a logdir; None if there is none.
 
     Args:
-      logdir: the run's; None: there is none.
-      engine: its name.
-      job_of: makes the job from the logdir and the record, as JSON has it. Raises ValueError,
-        LookupError, TypeError or AttributeError if the record has another form.
+      logdir: the run's logdir, or None.
+      engine: the engine's name.
+      job_of: makes the job from the logdir and the JSON record. Raises ValueError, LookupError,
+        TypeError or AttributeError if the record has another form.
 
     Raises:
       ConfigError: the record is damaged.

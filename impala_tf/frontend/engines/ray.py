@@ -1,8 +1,8 @@
-"""Ray: a cluster places each process of a run, and starts it again when its node is lost.
+"""Ray: a cluster places each process of a run, and restarts it elsewhere when its node is lost.
 
-Learners and the first actor share a placement group, so they get their room together; every other
-actor waits until a node has room for it, which autoscaling and nodes that join later may bring.
-Ray copies the project to its nodes; they need its packages, and Ray itself in the same version.
+Learners and the first actor share a placement group, so they get room together. Every other actor
+waits until a node has room for it, perhaps a node that autoscaling adds, or that joins later. Ray
+copies the project to its nodes; they need its packages, and the same version of Ray.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAME = "ray"
 _POLL_S = 1.0
 _TAIL_BYTES = 20_000
 _BUSY_S = 60.0
-"""How long a busy learner 0 has to answer a stop; a cancelled one writes no checkpoint."""
+"""How long a busy learner 0 has to answer a stop: if it is cancelled, it writes no checkpoint."""
 
 
 class Job(NamedTuple):
@@ -52,12 +52,12 @@ class Job(NamedTuple):
 
     logdir: Path
     address: str
-    """Of the cluster."""
+    """The address of the cluster."""
     run: Run
 
 
 def render(given: Given) -> str:
-    """Returns a table of what would be placed; see `engine.Engine`."""
+    """Returns a table of the processes to place; see `engine.Engine`."""
     run = _run(given)
     rows = [("process", "takes", "room", "command")]
     for name in run.names:
@@ -110,15 +110,15 @@ def show_status(job: Job) -> int:
     """Prints the state and the node of every process; returns 0."""
     with _connected(job.address):
         cluster = Cluster(job.run.namespace)
-        seen: dict[str, Seen] = cluster.ask(job.run.names, "look")
-        is_there = bool(seen) or cluster.has("learner-0")
+        answers: dict[str, Seen] = cluster.ask(job.run.names, "look")
+        is_there = bool(answers) or cluster.has("learner-0")
     if not is_there:
         print("the run has left Ray; what its processes have written in the logdir:")
-    if "learner-0" in seen and seen["learner-0"].status:
-        print_frames(seen["learner-0"].status)
+    if "learner-0" in answers and answers["learner-0"].status:
+        print_frames(answers["learner-0"].status)
     for name in job.run.names:
         if is_there:
-            _print_process(name, seen.get(name))
+            _print_process(name, answers.get(name))
         elif last := _last_state(job, name):
             _print_process(name, Seen(last, "", "", True))
     return 0
@@ -128,9 +128,9 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     """Prints the end of a process's log, wherever its node is; returns 0.
 
     Args:
-      job: the run's.
-      name: such as learner-0.
-      follow: whether to go on until the run has left Ray, or Ctrl-C.
+      job: the run's job.
+      name: the process, such as learner-0.
+      follow: whether to keep printing until the run has left Ray, or Ctrl-C.
 
     Raises:
       ClusterError: there is no such log.
@@ -160,19 +160,19 @@ def stop(job: Job) -> int:
     with _connected(job.address):
         cluster = Cluster(job.run.namespace)
         if not cluster.has("learner-0"):
-            said = "the run has left Ray already"
+            summary = "the run has left Ray already"
         elif _told_to_stop(cluster, job.run):
-            # When its learner is over, learner 0 ends all the others.
-            said = "the run stops: the learners write a checkpoint"
+            # Once its learner is over, learner 0's Ray actor ends all others.
+            summary = "the run stops: the learners write a checkpoint"
         else:
             end(cluster, job.run, patience_s=0)
-            said = "the run is cancelled: learner 0 had no room, or its node was lost"
-    print(said)
+            summary = "the run is cancelled: learner 0 had no room, or its node was lost"
+    print(summary)
     return 0
 
 
 def _told_to_stop(cluster: Cluster, run: Run) -> bool:
-    """Tells the learners to stop; returns whether learner 0 has heard it."""
+    """Tells the learners to stop; returns whether learner 0 has answered."""
     if "learner-0" in cluster.ask(run.learner_names, "stop"):
         return True
     print(
@@ -229,12 +229,12 @@ def _amounts(text: str) -> dict[str, float]:
 def _connected(address: str, code: Path | None = None) -> Iterator[str]:
     """Connects to a cluster; yields its address.
 
-    Ray prints what happens to its nodes to standard output, which is for the command's own lines.
+    Ray prints events of its nodes to standard output, which is only for the command's own lines.
     """
     with contextlib.redirect_stdout(sys.stderr):
-        found = ray_cluster.connect(address, code)
+        full_address = ray_cluster.connect(address, code)
         try:
-            yield found
+            yield full_address
         finally:
             ray_cluster.disconnect()
 
@@ -258,12 +258,12 @@ def _print_process(name: str, seen: Seen | None) -> None:
 
 
 def _last_state(job: Job, name: str) -> ProcessState | None:
-    """Returns the state that a process had when the run left Ray; None if it is not here."""
+    """Returns a process's state when the run left Ray; None if this machine does not have it."""
     try:
-        found = files.read_state(files.state_path(job.logdir, f"node-{name}"))
+        node_state = files.read_state(files.state_path(job.logdir, f"node-{name}"))
     except (OSError, ValueError):
         return None
-    return found.processes[name] if found else None
+    return node_state.processes[name] if node_state else None
 
 
 def _old_log(job: Job, name: str) -> bytes:

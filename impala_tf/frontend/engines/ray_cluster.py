@@ -1,7 +1,7 @@
-"""All that --engine=ray asks of Ray: nothing else imports it, and this does so when it is used.
+"""Everything that --engine=ray needs of Ray. Only this module imports it, and only when it is used.
 
 The run's processes are detached, named Ray actors in a namespace of the run, so they outlive the
-command that submitted them, and any later command finds them.
+command that submitted them, and later commands can find them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from impala_tf.config.addresses import split_host_port
 from impala_tf.frontend.errors import ClusterError
 
 ANSWER_S = 5.0
-"""A Ray actor that does not answer within this time waits for room, or its node is lost."""
+"""How long a Ray actor has to answer. If it does not, it waits for room, or its node is lost."""
 _REMOVER = "remover"
-_THREADS = 8  # of a Ray actor, so that it answers several others at once
+_THREADS = 8  # for each Ray actor, so that it can answer several others at once
 _OWN_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
@@ -27,7 +27,7 @@ class Cluster:
     """The Ray actors of one run, by name.
 
     Args:
-      namespace: of the run.
+      namespace: the run's namespace.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -57,26 +57,26 @@ class Cluster:
         """Creates a Ray actor as soon as it has room, and again whenever its node is lost.
 
         Args:
-          name: unique in the run.
+          name: a unique name in the run.
           kind: the class.
-          arguments: of its constructor.
-          resources: what it takes of its node.
-          group: as `reserve` returns it; None: any node.
-          bundle: of the group.
+          arguments: the arguments of its constructor.
+          resources: the resources it takes of its node.
+          group: the result of `reserve`; None for any node.
+          bundle: the index of the bundle in the group.
         """
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         options: dict[str, Any] = {"num_cpus": 0}
-        others = {key: each for key, each in resources.items() if key not in _OWN_OPTIONS}
-        options |= {_OWN_OPTIONS[key]: resources[key] for key in resources.keys() - others.keys()}
+        custom = {key: amount for key, amount in resources.items() if key not in _OWN_OPTIONS}
+        options |= {_OWN_OPTIONS[key]: resources[key] for key in resources.keys() - custom.keys()}
         if group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, bundle)
         self._handles[name] = (
             ray.remote(kind)
             .options(
                 name=name, namespace=self.namespace, lifetime="detached", max_restarts=-1,
-                max_concurrency=_THREADS, resources=others, **options,
+                max_concurrency=_THREADS, resources=custom, **options,
             )
             .remote(*arguments)
         )  # fmt: skip
@@ -92,10 +92,10 @@ class Cluster:
         """Calls a method of several Ray actors; returns {name: answer} of those that answer.
 
         Args:
-          names: of the Ray actors.
-          method: of their class.
-          *arguments: of the method.
-          answer_s: how long they have.
+          names: the names of the Ray actors.
+          method: the name of the method.
+          *arguments: the arguments of the method.
+          answer_s: how long they have to answer.
         """
         import ray
         from ray.exceptions import RayActorError
@@ -114,7 +114,7 @@ class Cluster:
         return answers
 
     def remove(self, names: Iterable[str]) -> None:
-        """Ends Ray actors for good, also those without room."""
+        """Ends Ray actors for good, even those without room."""
         import ray
 
         for name in names:
@@ -123,23 +123,23 @@ class Cluster:
             self._handles.pop(name, None)
 
     def release(self) -> None:
-        """Gives back the room of the placement group, and so ends the Ray actors in it."""
+        """Frees the room of the placement group, which also ends the Ray actors in it."""
         import ray
 
         try:
             group = ray.util.get_placement_group(self.namespace)
         except ValueError:
-            return  # somebody else has done so
+            return  # another process has freed it
         ray.util.remove_placement_group(group)
 
     def leave(self, name: str) -> None:
-        """Ends the Ray actor that calls this for good, and gives back the room of its group.
+        """Ends the Ray actor that calls this for good, and frees the room of its group.
 
-        It could not do both by itself: whichever it does first may end it. So a Ray actor outside
-        the group does them, even if this one is lost as soon as this has returned.
+        The caller cannot do both itself, as either may end it. So a Ray actor outside the group
+        does both, even if the caller is lost as soon as this returns.
 
         Args:
-          name: of the Ray actor that calls this, the last of the run.
+          name: the name of the caller, the last Ray actor of the run.
         """
         import ray
 
@@ -163,7 +163,7 @@ class Cluster:
 
 
 class _Remover:
-    """The Ray actor that removes the last one of a run, its room, and itself."""
+    """The Ray actor that removes a run's last Ray actor, its room, and itself."""
 
     def __init__(self, namespace: str, name: str) -> None:
         cluster = Cluster(namespace)
@@ -176,16 +176,15 @@ def connect(address: str, code: Path | None = None) -> str:
     """Connects this process to a cluster, until `disconnect`.
 
     Args:
-      address: as --ray_address.
-      code: a folder with all the code that nodes need, for a run that is to be submitted. Ray
-        copies it to them.
+      address: the value of --ray_address.
+      code: to submit a run, a folder with all the code that nodes need, which Ray copies to them.
 
     Returns:
-      the address at which other commands find the same cluster.
+      The address at which other commands can find the same cluster.
 
     Raises:
       ConfigError: Ray is not installed, or --ray_address names no cluster.
-      ClusterError: the cluster of a run is gone, or lets no process with other versions in.
+      ClusterError: the cluster of a run is gone, or refuses this version of Ray or Python.
     """
     try:
         import ray
@@ -193,7 +192,7 @@ def connect(address: str, code: Path | None = None) -> str:
         raise ConfigError(
             f"--engine=ray: needs the extra ray: {user_commands.install_extra('ray')}"
         ) from None
-    # Ray itself waits for minutes.
+    # Checked here, because Ray itself would wait for minutes.
     named = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
     if "://" in named:
         raise ConfigError(
@@ -219,21 +218,21 @@ def _no_cluster(address: str, error: Exception, is_flag: bool) -> Exception:
 
 
 def disconnect() -> None:
-    """Ends the connection. The run goes on."""
+    """Ends the connection. The run continues."""
     import ray
 
     ray.shutdown()
 
 
 def node_address() -> str:
-    """Returns the address of the node that this Ray actor is on, as other nodes reach it."""
+    """Returns the address at which other nodes reach this Ray actor's node."""
     import ray
 
     return str(ray.util.get_node_ip_address())
 
 
 def node_id() -> str:
-    """Returns the name that Ray gives to this node."""
+    """Returns Ray's id of this node."""
     import ray
 
     return str(ray.get_runtime_context().get_node_id())

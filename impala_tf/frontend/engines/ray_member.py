@@ -1,7 +1,7 @@
-"""What a Ray actor does: it keeps one process of a run alive, on the node where Ray has placed it.
+"""The Ray actor of a process: keeps the process alive on the node where Ray has placed it.
 
-Ray creates it again elsewhere when its node is lost. It asks the learners' Ray actors where they
-are, and starts its process again with the new addresses when one of them has moved.
+When its node is lost, Ray creates it again elsewhere. It asks the learners' Ray actors for their
+addresses, and restarts its process with the new addresses when a learner has moved.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from impala_tf.machine.supervision import (
 )
 
 _ASK_S, _ASK_BEFORE_START_S = 5.0, 1.0
-"""How often to ask where the learners are."""
+"""How often to ask for the addresses of the learners."""
 _LOG_BYTES = 20_000
 _MOST_BYTES = 1 << 20
-# Neither the ports of Ray's own workers nor those that the kernel gives to outgoing connections.
+# Neither Ray's own workers nor the kernel's outgoing connections use these ports.
 _FREE_PORTS = range(20_000, 32_768)
 
 
@@ -56,11 +56,11 @@ class Place(NamedTuple):
 
 
 class Member:
-    """The Ray actor of a process. Its methods are called by others, its own thread does the work.
+    """The Ray actor of a process. Others call its methods; its own thread does the work.
 
     Args:
       run: the run.
-      name: of the process.
+      name: the name of the process.
     """
 
     def __init__(self, run: Run, name: str) -> None:
@@ -69,10 +69,11 @@ class Member:
         self._is_learner, self._task = job == "learner", int(task)
         self._cluster = ray_cluster.Cluster(run.namespace)
         self._host = ray_cluster.node_address()
-        # Ray may replace the folder of the code by an equal one, and then this cannot be asked.
+        # Stored, because Ray may replace the code's folder by an equal one, and then cwd() fails.
         self._workdir = str(Path.cwd())
         self._place = self._find_place() if self._is_learner else None
-        # The logdir may be shared or not, so only learner 0 keeps them there. The other is 0700.
+        # The logdir may be shared, so only learner 0 keeps credentials there. mkdtemp makes it
+        # 0700.
         is_first = name == "learner-0"
         folder = run.credentials if is_first else tempfile.mkdtemp(prefix=f"impala-{name}-")
         self._credentials = Path(folder)
@@ -108,23 +109,23 @@ class Member:
         return Seen(self._state(), self._host, status, self._ended)
 
     def log(self, offset: int | None) -> tuple[int, bytes]:
-        """Returns what the process printed after `offset` bytes, and the next offset.
+        """Returns the next offset, and the output of the process after `offset` bytes.
 
         Args:
-          offset: None: the last part.
+          offset: None for the end of the output.
         """
         try:
             with files.log_path(self._run.logdir, self._name).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 start = max(0, size - _LOG_BYTES) if offset is None else offset
-                file.seek(start if start <= size else 0)  # it may have been shortened
+                file.seek(start if start <= size else 0)  # a shorter log is a new one
                 content = file.read(_MOST_BYTES)
                 return file.tell(), content
         except FileNotFoundError:
             return 0, b""
 
     def stop(self) -> None:
-        """Lets the process stop for good; a learner writes a checkpoint. Returns at once."""
+        """Stops the process for good; a learner writes a checkpoint. Returns at once."""
         self._told_to_stop = True
         self._node.stop()
 
@@ -153,7 +154,7 @@ class Member:
             self._end_run()
 
     def _end_run(self) -> None:
-        """Removes the run from Ray, once its user can know how it ended."""
+        """Removes the run from Ray, once the logdir says how it ended."""
         while self._written != self._state() and not self._told_to_stop:
             time.sleep(TICK_S)
         finished = self._state().state == "finished"
@@ -187,12 +188,12 @@ class Member:
     def _is_over(self) -> bool:
         if self._process is None:
             return self._node.stopping
-        # One that has left starts again where the learners are now.
-        left = self._process.state.state == "left"
-        return self._process.over and (self._node.stopping or not left)
+        # A process that has left starts again with the learners' new addresses.
+        has_left = self._process.state.state == "left"
+        return self._process.over and (self._node.stopping or not has_left)
 
     def _follow_learners(self) -> None:
-        """Starts the process, or starts it again if a learner has moved."""
+        """Starts the process, or restarts it if a learner has moved."""
         if time.monotonic() < self._ask_at_s or self._node.stopping:
             return
         is_waiting = self._process is None or self._process.over
@@ -209,15 +210,15 @@ class Member:
             self._start()
 
     def _has_credentials(self) -> bool:
-        """Copies this role's certificates here; returns whether learner 0 has them yet."""
+        """Copies this role's certificates here; returns whether learner 0 has them already."""
         if self._name == "learner-0":
             return True
         role = "learner" if self._is_learner else "actor"
         answers = self._cluster.ask(["learner-0"], "credentials", role)
-        found: dict[str, bytes] = answers.get("learner-0", {})
-        for name, content in found.items():
+        contents: dict[str, bytes] = answers.get("learner-0", {})
+        for name, content in contents.items():
             replace_file(self._credentials / name, content)
-        return bool(found)
+        return bool(contents)
 
     def _start(self) -> None:
         run, role = self._run, "learner" if self._is_learner else "actor"
@@ -244,7 +245,7 @@ class Member:
             return self._node.add(command, before_start=self._await_predecessor)
         if self._membership is not None:
             self._membership.close()
-        # Those that do not know yet that a learner has moved are of another group.
+        # Learners that do not know yet that one has moved belong to another group.
         group = " ".join([self._run.namespace, *map(str, places)])
         member = Membership(info, group, self._credentials, self._log_event)
         self._membership = member
@@ -263,7 +264,7 @@ class Member:
         return process
 
     def _await_predecessor(self, stopping: Callable[[], bool]) -> bool:
-        """Waits while a learner 0 that Ray has given up still writes to a shared logdir."""
+        """Waits while a learner 0 that Ray considers lost still writes to a shared logdir."""
         path = Logdir(Path(self._run.logdir)).metrics
         until_s = time.monotonic() + STOP_TIMEOUT_S
         while self._task == 0 and not stopping() and time.monotonic() < until_s:
@@ -279,7 +280,7 @@ class Member:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def _write_state(self) -> None:
-        """Keeps the state in the logdir, where it is found when the run has left Ray."""
+        """Writes the state to the logdir, for commands after the run has left Ray."""
         state = self._state()
         if state == self._written:
             return

@@ -1,4 +1,4 @@
-"""A run on Ray: a value that says which processes it has, and how all of them end."""
+"""A run on Ray: a value with its processes, and the function that ends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from impala_tf.frontend.engines.ray_cluster import Cluster
 from impala_tf.machine.supervision import STOP_TIMEOUT_S, ProcessState
 
 FAREWELL_S = 10.0
-"""How long actors may take to be told by a learner that the run is over, and to exit."""
+"""How long actors may take to hear from a learner that the run is over, and to exit."""
 _POLL_S = 0.5
 
 
@@ -18,7 +18,7 @@ class Run(NamedTuple):
     """A run, as all of its processes know it."""
 
     namespace: str
-    """Of its Ray actors, which are named as its processes: learner-0, actor-2."""
+    """The namespace of its Ray actors, which are called like its processes: learner-0, actor-2."""
     logdir: str
     """Absolute, on every node."""
     credentials: str
@@ -26,11 +26,11 @@ class Run(NamedTuple):
     learners: int
     actors: int
     flags: tuple[str, ...]
-    """Of every process."""
+    """The flags of every process."""
     port: int | None
-    """Of learner 0. None: free ones."""
+    """The port of learner 0. None: free ports."""
     max_restarts: int
-    """Of a learner in an hour."""
+    """How many restarts of a learner are allowed in an hour."""
     max_hours: float | None
     started_unix_s: float
 
@@ -50,34 +50,34 @@ class Seen(NamedTuple):
 
     state: ProcessState
     host: str
-    """Address of its node."""
+    """The address of its node."""
     status: str
-    """What learner 0 has written to status.json; '' if nothing."""
+    """Learner 0's status.json; '' if there is none, and for other processes."""
     is_over: bool
-    """Whether the process has ended for good, and its state is in the logdir if that works."""
+    """Whether the process has ended for good; its state is then in the logdir, if possible."""
 
 
 def end(cluster: Cluster, run: Run, patience_s: float, itself: str = "") -> None:
-    """Stops what still runs, learners first, and removes all of the run from Ray.
+    """Stops what is still running, learners first, and removes the run from Ray.
 
     Args:
-      cluster: connected.
+      cluster: the connected cluster.
       run: the run.
       patience_s: how long actors may take to end by themselves.
-      itself: the process whose Ray actor calls this, if one does; it must be over. This does not
-        return then.
+      itself: the process whose Ray actor calls this, if one does. It must be over, and this call
+        does not return.
     """
     others = [name for name in run.names if name != itself]
-    there = cluster.ask(others, "look")
-    cluster.remove(name for name in others if name not in there)
-    learners = [name for name in run.learner_names if name in there]
-    # Learners are a group: they end together, or those that are left are told to.
+    answers = cluster.ask(others, "look")
+    cluster.remove(name for name in others if name not in answers)
+    learners = [name for name in run.learner_names if name in answers]
+    # Learners of a group end together; then the remaining ones are told to stop.
     _wait_until_over(cluster, learners, FAREWELL_S if itself else 0)
     cluster.ask(learners, "stop")
     _wait_until_over(cluster, learners, STOP_TIMEOUT_S)
-    _wait_until_over(cluster, there, patience_s)
-    cluster.ask(there, "stop")
-    _wait_until_over(cluster, there, STOP_TIMEOUT_S)
+    _wait_until_over(cluster, answers, patience_s)
+    cluster.ask(answers, "stop")
+    _wait_until_over(cluster, answers, STOP_TIMEOUT_S)
     cluster.remove(others)
     if itself:
         cluster.leave(itself)
@@ -86,7 +86,7 @@ def end(cluster: Cluster, run: Run, patience_s: float, itself: str = "") -> None
 
 
 def _wait_until_over(cluster: Cluster, names: Iterable[str], timeout_s: float) -> None:
-    """Waits for those of the processes that answer; the nodes of the others are lost."""
+    """Waits for the processes that answer; the nodes of the others are lost."""
     names = list(names)
     until_s = time.monotonic() + timeout_s
     while names and time.monotonic() < until_s:

@@ -26,20 +26,20 @@ ENGINES: dict[str, Engine[Any]] = {
 
 
 class Run(NamedTuple):
-    """A run, and who has it."""
+    """A run, and the engine that has it."""
 
     name: str
-    """Of the engine."""
+    """The name of the engine."""
     engine: Engine[Any]
     job: Any
 
 
 def found(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -> Run:
-    """Returns the run of a logdir: the newest one, if several engines have had one there.
+    """Returns the run in a logdir; the newest one, if several engines have had a run there.
 
     Args:
-      logdir: None for the newest run over SSH.
-      tmux_sess: the session of that.
+      logdir: the run's logdir. None for the newest run over SSH in a tmux session.
+      tmux_sess: that session.
 
     Raises:
       ConfigError: the record of the run is damaged, or there is no run in that session.

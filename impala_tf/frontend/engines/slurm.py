@@ -1,8 +1,9 @@
 """Slurm: renders a run as one batch script, submits it, and looks after the job.
 
 The script starts `--join` once on each node. Learners and actors are the two components of a
-heterogeneous job, so that their nodes may differ. Slurm starts the whole job again when it loses a
-node, and the script asks for that when --slurm_time is over; the run resumes from its checkpoint.
+heterogeneous job, so that their nodes may differ. Slurm restarts the whole job when it loses a
+node, and the script requeues the job when --slurm_time is over; the run resumes from its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -144,27 +145,27 @@ def find(logdir: str | Path | None) -> Job | None:
 
 
 def show_status(job: Job) -> int:
-    """Prints what Slurm says of the job, and the state of every process; returns 0."""
+    """Prints Slurm's state of the job, and the state of every process; returns 0."""
     lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
     print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
     is_there = any(f" {state}," in line for line in lines for state in _RUNS)
-    # There is none yet, or a full disk has cut it.
+    # The status may be missing, or cut off by a full disk.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         print_frames(Logdir(job.logdir).status().read_text(), is_there)
     for path in sorted(files.processes_folder(job.logdir).glob("node-*.state.json")):
-        if found := files.read_state(path):
-            for process in found.processes.values():
-                print_process(process, seen_unix_s=None if is_there else found.now_unix_s)
+        if node_state := files.read_state(path):
+            for process in node_state.processes.values():
+                print_process(process, seen_unix_s=None if is_there else node_state.now_unix_s)
     return 0
 
 
 def follow_log(job: Job, name: str, follow: bool) -> int:
-    """Prints the end of a process's log, or of the job's with the name 'supervisor'.
+    """Prints the end of a process's log; with the name 'supervisor', the end of the job's log.
 
     Args:
-      job: the run's.
-      name: such as learner-0.
-      follow: whether to go on, until Ctrl-C.
+      job: the run's job.
+      name: the process, such as learner-0.
+      follow: whether to keep printing until Ctrl-C.
 
     Raises:
       ClusterError: there is no such log.
@@ -183,7 +184,7 @@ def stop(job: Job) -> int:
     if not states:
         print(f"job {job.number} is not in the queue any more")
     elif "RUNNING" in states:
-        # If its time is just over, the script would queue it again.
+        # Without this mark, the script would requeue the job if its time is just over.
         with contextlib.suppress(OSError):
             (job.logdir / _STOP_MARK.format(job=job.number)).touch()
         # Its nodes stop their learners first, and the script ends after them.
@@ -228,7 +229,7 @@ def _device(path: Path) -> int:
 def _component(given: Given, nodes: int, own: str) -> str:
     limits = [f"--time={given['slurm_time']}"] if given["slurm_time"] else []
     options = [line for flag in ("slurm_options", own) if (line := _options(given, flag))]
-    # Whole nodes, or as many cores as the user asks for: there, a node starts that many actors.
+    # Whole nodes, unless the user asks for cores; a node starts as many actors as it has cores.
     whole = [] if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options)) else [
         "--exclusive"]  # fmt: skip
     lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue", *limits]
@@ -257,7 +258,7 @@ def _queue(job: Job, form: str) -> list[str]:
     try:
         return _slurm(*command).splitlines()
     except ClusterError as error:
-        if "Invalid job id" in str(error):  # Slurm has forgotten it
+        if "Invalid job id" in str(error):  # Slurm no longer knows the job
             return []
         raise
 

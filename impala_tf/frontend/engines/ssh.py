@@ -1,7 +1,7 @@
 """SSH: a workers CSV names machines, and the launcher starts the processes there, in tmux.
 
-What is remembered of a run is cluster.json, see `record`; a job is the run's logdir here. Commands
-that no other engine has, such as `attach`, are in `operate`.
+The record of a run is cluster.json (see `record`), and its job is its logdir here. Commands that
+other engines lack, such as `attach`, are in `operate` and `attaching`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["find", "follow_log", "render", "show_status", "stop", "submit"]
 
 
 def render(given: Given) -> str:
-    """Returns a row per machine: what it would run; see `engine.Engine`. Opens no connection."""
+    """Returns a row per machine with its processes; see `engine.Engine`. Opens no connection."""
     plan, _ = plan_of(given, sys.executable)
     check_secrets(given)
     waits = actors_wait(given["algorithm"], given["synchronization"])
@@ -34,8 +34,8 @@ def submit(given: Given, hooks: Hooks) -> int:
     """Launches a run and shows it until it ends; see `launch` and `engine.Engine`.
 
     Raises:
-      ConfigError: a file of this machine cannot be written, and nothing was started.
-      ClusterError: the same, and the run goes on.
+      ConfigError: a file of this machine cannot be written; nothing was started.
+      ClusterError: a file of this machine cannot be written; the run continues.
     """
     path = Path(given["logdir"]) / NAME
     before = _changed_ns(path)

@@ -2,8 +2,8 @@
 
 `python -m impala_tf.frontend.node.agent TASK` does one task.
 
-The current folder is the project's, the interpreter is the one that the processes get. What goes
-wrong in a way that its user can mend is printed as one line, with exit status 1.
+The current folder is the project's, and the interpreter is that of the processes. Errors that a
+user can fix are printed as one line, with exit status 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
 _WINDOWS_END_S = 5.0
-_OF_A_RUN = ("config.json", "checkpoints", "processes")  # in its logdir, since it was started
+_OF_A_RUN = ("config.json", "checkpoints", "processes")  # what a started run has in its logdir
 _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
          "XDG_RUNTIME_DIR")  # fmt: skip
 _KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
@@ -50,7 +50,7 @@ _KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRAR
 def clean_environment() -> dict[str, str]:
     """Returns the variables that a run's processes get.
 
-    Others, such as the tokens of the shell that started tmux, are nobody's business there.
+    They must not see others, such as tokens of the shell that started tmux.
     """
     return {
         name: value
@@ -60,21 +60,25 @@ def clean_environment() -> dict[str, str]:
 
 
 def check(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Says what a launch needs to know about this machine; changes nothing.
+    """Returns what a launch needs to know about this machine; changes nothing.
 
     Args:
-      asked: "manifest" {path: SHA-256} for files of the project to compare, "tmux_sess", "logdir",
-        "addresses" to listen on, "start_at_boot", maybe "ports" ([host, port] of learners) and
-        "names" (of their hosts), "code": folder of the run's code, or ''.
+      asked: "manifest" {path: SHA-256} of project files to compare; "tmux_sess"; "logdir";
+        "addresses" to listen on; "start_at_boot"; optionally "ports" ([host, port] of learners),
+        "names" (of their hosts), and "code" (folder of the run's code, or '').
 
     Returns:
-      "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
-      of those in the session that no ended run left, "run_ids": whose they are, "running": the
-      logdir's processes that run, "foreign": addresses that are not this machine's, "loopback":
-      those of "names" by which no other machine finds this one, "taken": those of "ports" where
-      another process listens, "machine_id": equal for two nodes that are the same user of the same
-      machine, "run": "flags" and "sources" of the run whose config.json is in the logdir, or {},
-      "has_files": whether the logdir has anything of a run.
+      "workdir" and "logdir": absolute paths.
+      "differing": paths of files that differ.
+      "windows": names of the session's windows, except those that an ended run has left.
+      "run_ids": the runs of these windows.
+      "running": the logdir's processes that are alive.
+      "foreign": those of "addresses" that are not this machine's.
+      "loopback": those of "names" that mean a loopback address here, so others cannot use them.
+      "taken": those of "ports" where another process listens.
+      "machine_id": equal for two nodes that are the same user on the same machine.
+      "run": "flags" and "sources" from the logdir's config.json; {} without a run.
+      "has_files": whether the logdir has any files of a run.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     check_owner(logdir)
@@ -105,7 +109,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run_in(logdir: Path) -> dict[str, Any]:
-    """What is damaged counts as no run: the learner says what is wrong with it."""
+    """Returns {} for a damaged config.json, too: the learner will say what is wrong with it."""
     try:
         described = json.loads((logdir / "config.json").read_text(encoding="utf-8"))
         return {name: dict(described.get(name, {})) for name in ("flags", "sources")}
@@ -119,7 +123,7 @@ def set_aside(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settled_windows(session: RunSession) -> list[Window]:
-    """Returns a session's windows; those of a run that has just ended get a moment to notice."""
+    """Returns a session's windows, once the windows of a run that has just ended are dead."""
     until_s = time.monotonic() + _WINDOWS_END_S
     while True:
         windows = session.windows()
@@ -135,8 +139,8 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Starts a node's processes: writes credentials and orders, opens windows, waits for the start.
 
     Args:
-      asked: "orders" without what only this machine knows, "credentials" {file name: text},
-        "secrets" {name: value} of those that the orders name.
+      asked: "orders" without the fields that only this machine knows, "credentials" {file name:
+        text}, "secrets" {name: value} of the secrets that the orders name.
 
     Returns:
       The node's state.
@@ -154,9 +158,9 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         cancelled = files.cancelled_path(logdir, orders.node)
         if cancelled.exists() and cancelled.read_text() == orders.run_id:
             raise AgentError(f"{files.CANCELLED}; launch the run again, which resumes it")
-        known = files.read_state(files.state_path(logdir, orders.node))
-        if known is not None and files.living_pids(known):
-            raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
+        earlier = files.read_state(files.state_path(logdir, orders.node))
+        if earlier is not None and files.living_pids(earlier):
+            raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(earlier))}")
         write_credentials(logdir, asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
         try:
@@ -169,20 +173,20 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
             return to_plain(_start(orders))
         except BaseException:
             remove_secrets(orders)
-            with contextlib.suppress(AgentError, OSError):  # the first error says what to mend
+            with contextlib.suppress(AgentError, OSError):  # the first error says what to fix
                 boot.remove(orders)
                 _give_up(orders)
             raise
 
 
 def _give_up(orders: Orders) -> None:
-    """Keeps a supervisor that is slow to start from starting processes after all."""
+    """Keeps a slow supervisor from starting processes later."""
     files.write(files.orders_path(orders.logdir, orders.node), orders._replace(end_command=None))
     RunSession(orders.tmux_sess).close(orders.run_id)
 
 
 def cancel(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuses a `launch` that is still on its way here; waits for the end of one that has begun.
+    """Makes a `launch` that has not begun here fail; waits for the end of one that has begun.
 
     Args:
       asked: "logdir", "node", "run_id".
@@ -197,11 +201,11 @@ def cancel(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces the orders of a node that runs; its supervisor starts what is new.
+    """Replaces the orders of a running node, whose supervisor starts the new processes.
 
     Args:
-      asked: "orders" as for `launch`; "names" of processes that are to run although they were
-        stopped, and "secrets" as for `restart`, both optional.
+      asked: "orders" as for `launch`; optionally "names" of stopped processes to start again, and
+        "secrets" as for `restart`.
     """
     fields, names = asked["orders"], asked.get("names", ())
     path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
@@ -217,8 +221,8 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Restarts processes of a node, and its supervisor if that has ended.
 
     Args:
-      asked: "logdir", "node", "names" or null for all, "secrets" {name: value} of those that the
-        launcher's shell has, in case the run had ended.
+      asked: "logdir", "node", "names" or null for all, "secrets" {name: value} from the launcher's
+        shell, in case the run had ended.
 
     Returns:
       The node's state.
@@ -234,9 +238,9 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Starts the supervisor of a node again, after the machine was down or all of it was killed.
+    """Restarts the supervisor of a node, after the machine was down or everything was killed.
 
-    Processes that had ended stay so. Changes nothing if the supervisor's window still starts it.
+    Processes that had ended are not started. Does nothing if the supervisor's window restarts it.
 
     Args:
       asked: "logdir", "node".
@@ -248,26 +252,27 @@ def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
     state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
     if state is not None and all(each.state in OVER for each in state.processes.values()):
         boot.remove(orders)
-        return to_plain(state)  # The run ended before the machine did.
+        return to_plain(state)  # the run had ended before
     with files.locked(files.processes_folder(orders.logdir), orders.node):
         windows = RunSession(orders.tmux_sess).windows()
-        mine = [each for each in windows if each.run_id == orders.run_id and not each.dead]
-        if state is not None and SUPERVISOR in [each.name for each in mine]:
+        own = [each for each in windows if each.run_id == orders.run_id and not each.dead]
+        if state is not None and SUPERVISOR in [each.name for each in own]:
             return to_plain(state)
         return to_plain(_start(orders, is_new=False))
 
 
 def _start(orders: Orders, is_new: bool = True) -> NodeState:
-    """Starts the supervisor, unless it runs, and opens the windows that are missing.
+    """Starts the supervisor, unless it runs, and opens missing windows.
 
     Args:
-      orders: the node's.
-      is_new: whether a supervisor forgets what one before it knew, and starts all processes.
+      orders: the node's orders.
+      is_new: whether a new supervisor ignores the state of an earlier one, and starts all
+        processes.
     """
     session = RunSession(orders.tmux_sess)
     state_file = files.state_path(orders.logdir, orders.node)
-    known = files.read_state(state_file)
-    runs = known is not None and "supervisor" in files.living_pids(known)
+    earlier = files.read_state(state_file)
+    runs = earlier is not None and "supervisor" in files.living_pids(earlier)
     for window in session.windows():
         if window.dead and window.run_id not in ("", orders.run_id):
             session.close(window.run_id)  # of a run that has ended
@@ -276,7 +281,7 @@ def _start(orders: Orders, is_new: bool = True) -> NodeState:
         if not Path(orders.code).is_dir():
             raise AgentError(f"{orders.code}: the run had ended, and a later launch has removed its"
                              " code; launch it again, which resumes it")  # fmt: skip
-        session.close(orders.run_id)  # It might start the supervisor at the same time.
+        session.close(orders.run_id)  # its window might start the supervisor at the same time
         _await_end_of_supervisor(orders)
         if is_new:
             recovery.end_orphans(recovery.before(orders), _START_TIMEOUT_S, lambda: None)
@@ -284,7 +289,7 @@ def _start(orders: Orders, is_new: bool = True) -> NodeState:
         is_ours = not session.windows()
         open_supervisor(session, orders)
     names = {spec.name for spec in orders.processes} - {*orders.stopped}
-    state = _await_start(session, orders, state_file, names, None if runs else known)
+    state = _await_start(session, orders, state_file, names, None if runs else earlier)
     open_missing(session, orders)
     if is_ours and orders.processes:
         session.show(orders.processes[0].name)
@@ -298,11 +303,11 @@ def _await_start(
     names: set[str],
     earlier: NodeState | None,
 ) -> NodeState:
-    """Waits until the supervisor has started `names`; returns its state, not that of an earlier."""
+    """Waits until the supervisor has started `names`; returns its state, not an earlier one's."""
     old = (earlier.pid, earlier.pid_ticks, earlier.boot_id) if earlier is not None else None
     until_s = time.monotonic() + _START_TIMEOUT_S
     while True:
-        # In this order: the supervisor may write its state and end between the two questions.
+        # First the window, then the state: the supervisor may write its state and end in between.
         dead = any(window.dead for window in session.windows() if window.name == SUPERVISOR)
         state = files.read_state(state_file)
         if (
@@ -327,7 +332,7 @@ def _states(logdir: Path) -> list[NodeState]:
 
 
 def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives a learner's machine the newest names that learners are to refuse.
+    """Gives a learner's machine the newest list of machines to refuse.
 
     Args:
       asked: "logdir", "credentials" {file name: text}.

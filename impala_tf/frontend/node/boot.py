@@ -1,4 +1,4 @@
-"""Starts a node's processes again when its machine has rebooted: a line in the user's crontab."""
+"""Starts a node's processes again after a reboot, by a line in the user's crontab."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def check() -> None:
 
 
 def install(orders: Orders) -> None:
-    """Lets cron start the node's processes at boot, instead of those of earlier runs here."""
+    """Lets cron start the node's processes at boot; replaces the line of an earlier run here."""
     question = json.dumps({"logdir": orders.logdir, "node": orders.node})
     module = user_commands.module("impala_tf.frontend.node.agent")
     agent = shlex.join([sys.executable, *module, "rejoin"])
     command = f"cd {shlex.quote(orders.code)} && echo {shlex.quote(question)} | {agent}"
-    escaped = command.replace("%", "\\%")  # crontab(5): else it ends the command
+    escaped = command.replace("%", "\\%")  # crontab(5): a plain % would end the command
     lines = [line for line in _crontab() if not line.endswith(_mark(orders))]
     _replace([*lines, f"@reboot {escaped}{_mark(orders)}"])
 
 
 def remove(orders: Orders) -> None:
-    """Removes what `install` added, if that is there."""
+    """Removes the line that `install` added, if there is one."""
     try:
         lines = _crontab()
     except AgentError:
         return
-    kept = [line for line in lines if not line.endswith(_mark(orders))]
-    if kept != lines:
-        _replace(kept)
+    remaining = [line for line in lines if not line.endswith(_mark(orders))]
+    if remaining != lines:
+        _replace(remaining)
 
 
 def _mark(orders: Orders) -> str:

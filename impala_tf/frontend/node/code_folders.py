@@ -21,11 +21,12 @@ from impala_tf.machine.supervision import OVER
 PARENT = ".code"
 _MARK = ".run-"
 _FRESH_S = 600.0
-"""So long after it was used, a folder may belong to a launch that has not got far."""
+"""How long after its last use a folder may belong to a launch that has just begun."""
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading a file raises that a power cut has emptied, or another version has written."""
+"""Errors from reading a file that a power cut has emptied, or another version has written."""
 _FOREIGN_S = 30 * 24 * 3600.0
-"""So long, a run counts that this machine cannot look at: another machine's, or a damaged one."""
+"""How long to trust the mark of a run that cannot be checked: a damaged one, or another
+machine's."""
 
 
 def touch(folder: Path) -> None:
@@ -35,7 +36,7 @@ def touch(folder: Path) -> None:
 
 
 def mark(orders: Orders) -> None:
-    """Says that a run uses its folder, if it has one of its own."""
+    """Marks a run's folder as used, if the run has a folder of its own."""
     folder = Path(orders.code)
     if folder.parent.name != PARENT:
         return
@@ -45,14 +46,14 @@ def mark(orders: Orders) -> None:
 
 
 def remove_unused(orders: Orders) -> None:
-    """Removes the folders of runs that have ended, and what interrupted launches left.
+    """Removes the folders of runs that have ended, and those of interrupted launches.
 
     Args:
-      orders: of a run whose folder is marked. It is kept, and so is what else was used within ten
-        minutes.
+      orders: the orders of a run whose folder is marked. That folder is kept, and so are folders
+        that were used in the last ten minutes.
     """
     parent = Path(orders.workdir) / PARENT
-    # The clock of a file server may be minutes away from that of this machine.
+    # A file server's clock may differ by minutes from this machine's.
     own = _mark_of(orders)
     now_s = own.stat().st_mtime if own.exists() else time.time()
     for folder in parent.iterdir() if parent.is_dir() else ():
@@ -77,14 +78,14 @@ def _is_used(note_file: Path, now_s: float) -> bool:
         state = files.read_state(files.state_path(note["logdir"], note["node"]))
         run_id, stopped = _ordered(note)
         if run_id != note["run_id"]:
-            # A later run has taken over the logdir, or it is on a disk of another machine.
+            # A later run has taken over the logdir, or the logdir is on another machine's disk.
             is_foreign = note.get("machine", socket.gethostname()) != socket.gethostname()
             return is_foreign and _is_fresh(note_file, now_s, _FOREIGN_S)
-    except (PermissionError, *_DAMAGED):  # nobody can tell what uses it
+    except (PermissionError, *_DAMAGED):  # it cannot be checked whether a run uses it
         return _is_fresh(note_file, now_s, _FOREIGN_S)
     if state is None or state.run_id != note["run_id"]:
         return _is_fresh(note_file, now_s)
-    # A machine that was down starts its processes again, so only an end is an end.
+    # A machine that was down restarts its processes, so only those that are over count as ended.
     return any(
         process.state not in OVER and name not in stopped
         for name, process in state.processes.items()
@@ -92,7 +93,7 @@ def _is_used(note_file: Path, now_s: float) -> bool:
 
 
 def _ordered(note: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Returns the run's id and the processes that were stopped, from the orders of a node."""
+    """Returns the run's id and the stopped processes, from a node's orders."""
     try:
         orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
     except FileNotFoundError:

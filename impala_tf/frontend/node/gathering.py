@@ -1,8 +1,8 @@
-"""Decides which learners of a run train together, attempt after attempt.
+"""Decides which learners of a run train together, in each attempt.
 
 The supervisor of each learner polls `join` while its learner is *not* running. Once all learners
-wait, they start together. After that, the run continues without a learner that stays away, and
-takes it back in when it returns.
+wait, they start together. After that, the run continues without a learner that stays away, and the
+learner joins again when it returns.
 
 Learner 0 leads: its machine has the checkpoints, so no group starts without it. If the network
 splits, the learners that cannot reach learner 0 wait; there are never two groups.
@@ -21,26 +21,26 @@ _MAX_STORE_BYTES = 1 << 24
 
 
 class Times(NamedTuple):
-    """When learners that wait do something, in seconds."""
+    """How long learners and their supervisors wait, in seconds."""
 
     fresh_s: float = 10.0
-    """A supervisor that has not called for this long is no longer there."""
+    """A supervisor that has been silent for this long counts as gone."""
     settle_s: float = 20.0
-    """After a loss, learner 0 waits for this long before the group starts without learners whose
-    supervisors are silent."""
+    """After a loss, learner 0 waits this long before the group starts without learners whose
+    supervisors are gone."""
     late_s: float = 90.0
-    """It waits for this long if their supervisors are there: such a learner hangs, and will be
-    killed after `hung_s`, or is about to be restarted."""
+    """How long it waits if their supervisors are not gone: such a learner hangs, and is killed
+    after `hung_s`, or is about to be restarted."""
     patience_s: float = 600.0
-    """Until the learners have first trained together, they wait this long: longer than a machine
-    takes to boot. Afterwards, that is how long they wait if too few are there."""
+    """How long learners wait for all of them before they first train: longer than a machine takes
+    to boot. Later, how long they wait if too few are there."""
     grow_s: float = 60.0
-    """A group trains for at least this long before it stops to take a learner back in."""
+    """A group trains for at least this long before it stops so that a learner can join again."""
     hung_s: float = 60.0
-    """A learner that still runs after others of its group have waited for this long hangs: it would
+    """A learner hangs if it still runs after others of its group have waited this long: it should
     have noticed within `ranks.GLOO_TIMEOUT_S` that they have ended."""
     ask_s: float = 5.0
-    """How often the supervisor of a learner that runs asks about the others."""
+    """How often the supervisor of a running learner asks about the others."""
 
 
 TIMES = Times()
@@ -53,7 +53,7 @@ class _Waiting(NamedTuple):
 
 
 class Gathering:
-    """Lets learners start together, all of them or those that are there. Thread-safe."""
+    """Lets learners start together: all of them, or those that are there. Thread-safe."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Gathering:
         times: Times = TIMES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nobody is there yet.
+        """Starts without any learner.
 
         Args:
-          size: how many learners the run has.
+          size: the number of the run's learners.
           min_learners: the fewest that may start. None: all the first time, and one later.
           has_trained: whether they have started before, under an earlier supervisor.
-          times: when it does what.
-          clock: in seconds.
+          times: how long to wait for what.
+          clock: returns the time in seconds.
         """
         self._size = size
         self._min_learners = min_learners
@@ -82,7 +82,7 @@ class Gathering:
         self._heard_s: dict[int, float] = {}
         self._away_since_s: dict[int, float] = {}
         self._group = ""
-        self._attempts: dict[int, str] = {}  # of the members of the group, by learner
+        self._attempts: dict[int, str] = {}  # {member of the group: its attempt}
         self._began_s = 0.0
         self._over = ""
         self._done = False
@@ -90,71 +90,70 @@ class Gathering:
         self._store: dict[str, bytes] = {}
 
     def join(self, number: int, attempt: str) -> dict[str, Any]:
-        """Registers a waiting learner, and returns what it is to do.
+        """Registers a waiting learner, and returns what it should do.
 
         Args:
-          number: of the learner.
+          number: the learner's number.
           attempt: a unique name of this start of the learner.
 
         Returns:
-          {"group": None while it has to wait, or {"name": of the group, "members": numbers of its
-          learners, "away": {number of another learner, as text: for how many seconds it has been
-          away}}; "over": why no group will start, or ""; "done": whether the run has ended;
-          "missing": numbers of the learners that are not waiting}.
+          {"group": None while the learner has to wait, else {"name": the group's name, "members":
+          the numbers of its learners, "away": {number of another learner, as text: seconds since
+          it went away}}; "over": why no group will start, or ""; "done": whether the run has
+          ended; "missing": the numbers of the learners that are not waiting}.
 
         Raises:
-          ValueError: if there is no such learner.
+          ValueError: there is no such learner.
         """
         with self._lock:
             now = self._hear(number)
             if self._attempts.get(number) != attempt:
                 before = self._waiting.get(number)
-                known = before is not None and before.attempt == attempt
-                since_s = before.since_s if known and before is not None else now
+                is_known = before is not None and before.attempt == attempt
+                since_s = before.since_s if is_known and before is not None else now
                 self._waiting[number] = _Waiting(attempt, since_s, now)
-            here = self._here(now)
-            if not (self._over or self._done) and here:
-                self._start_or_end(here, now)
+            present = self._here(now)
+            if not (self._over or self._done) and present:
+                self._start_or_end(present, now)
             if self._done:
                 self._told_done.add(number)
             return {
                 "group": self._described(now) if self._attempts.get(number) == attempt else None,
                 "over": self._over,
                 "done": self._done,
-                "missing": [each for each in range(self._size) if each not in here],
+                "missing": [other for other in range(self._size) if other not in present],
             }
 
     def watch(self, number: int, attempt: str) -> dict[str, Any]:
-        """Returns what the supervisor of a learner that runs has to know.
+        """Returns what the supervisor of a running learner has to know.
 
         Args:
-          number: of the learner.
-          attempt: the name of its start.
+          number: the learner's number.
+          attempt: the name of the learner's start.
 
         Returns:
-          {"waiting_s": for how long another learner of its group has been waiting to start again;
-          "outdated": whether another group has started without it; "returned": numbers of learners
-          that wait for the group to stop, so that it starts again with them; only learner 0 is told
-          this}.
+          {"waiting_s": how long another learner of its group has been waiting to restart;
+          "outdated": whether another group has started without this learner; "returned": for
+          learner 0 only, the numbers of learners that wait for the group to restart with them}.
 
         Raises:
-          ValueError: if there is no such learner.
+          ValueError: there is no such learner.
         """
         with self._lock:
             now = self._hear(number)
-            here = self._here(now)
-            others = [each for other, each in here.items()
+            present = self._here(now)
+            waiting_peers = [peer for other, peer in present.items()
                       if other != number and other in self._attempts]  # fmt: skip
             long_enough = now - self._began_s >= self._times.grow_s
             is_told = number == LEADER and long_enough and LEADER in self._attempts
             return {
-                "waiting_s": max((now - each.since_s for each in others), default=0.0),
+                "waiting_s": max((now - peer.since_s for peer in waiting_peers), default=0.0),
                 "outdated": bool(self._attempts) and attempt not in self._attempts.values(),
-                "returned": sorted(here.keys() - self._attempts.keys()) if is_told else [],
+                "returned": sorted(present.keys() - self._attempts.keys()) if is_told else [],
             }
 
     def leave(self, reason: str) -> None:
-        """Ends the group, because a learner will not start again. The first reason counts."""
+        """Ends the group, because a learner will not restart. The first reason is kept."""
         with self._lock:
             self._over = self._over or reason
 
@@ -164,12 +163,12 @@ class Gathering:
             self._over = ""
 
     def finish(self) -> None:
-        """Tells those who wait from now on that the run has ended."""
+        """From now on, tells waiting learners that the run has ended."""
         with self._lock:
             self._done = True
 
     def has_told_all(self) -> bool:
-        """Whether everyone who waits knows that the run has ended."""
+        """Whether all waiting learners know that the run has ended."""
         with self._lock:
             return self._here(self._clock()).keys() <= self._told_done
 
@@ -179,11 +178,11 @@ class Gathering:
             return self._store.get(path) if group == self._group else None
 
     def put(self, group: str, path: str, value: bytes) -> None:
-        """Stores a value for the group. Raises ValueError if the store is full or of another."""
+        """Stores a value for the group. Raises ValueError for another group, or a full store."""
         with self._lock:
             if group != self._group:
                 raise ValueError("another group has started")
-            used = sum(len(key) + len(each) for key, each in self._store.items())
+            used = sum(len(key) + len(stored) for key, stored in self._store.items())
             if used + len(path) + len(value) > _MAX_STORE_BYTES:
                 raise ValueError("the store is full")
             self._store[path] = value
@@ -196,7 +195,9 @@ class Gathering:
 
     def _here(self, now: float) -> dict[int, _Waiting]:
         fresh_s = self._times.fresh_s
-        return {n: each for n, each in self._waiting.items() if now - each.seen_s < fresh_s}
+        return {
+            n: learner for n, learner in self._waiting.items() if now - learner.seen_s < fresh_s
+        }
 
     def _start_or_end(self, here: Mapping[int, _Waiting], now: float) -> None:
         if len(here) == self._size:
@@ -210,9 +211,9 @@ class Gathering:
             fewest = self._min_learners
         missing = [number for number in range(self._size) if number not in here]
         fresh_s = self._times.fresh_s
-        expected = any(now - self._heard_s.get(each, -fresh_s) < fresh_s for each in missing)
-        is_loss = not self._attempts or any(each in self._attempts for each in missing)
-        settle_s = self._times.settle_s if is_loss else 0.0  # the others were away before
+        expected = any(now - self._heard_s.get(absent, -fresh_s) < fresh_s for absent in missing)
+        is_loss = not self._attempts or any(absent in self._attempts for absent in missing)
+        settle_s = self._times.settle_s if is_loss else 0.0  # no loss: they were away before
         if len(here) >= fewest:
             if now - since_s >= (self._times.late_s if expected else settle_s):
                 self._start(here, since_s, now)

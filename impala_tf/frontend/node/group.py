@@ -22,7 +22,7 @@ from impala_tf.machine.supervision import GiveUpError, ProcessState, SupervisedP
 POLL_S = 0.5
 _REPORT_S = 60.0
 _FAREWELL_S = 3.0
-"""How long learner 0's supervisor, when it is done, tells those who wait that the run has ended."""
+"""How long learner 0's supervisor, when done, keeps telling waiting learners that the run ended."""
 
 
 class Membership:
@@ -41,16 +41,16 @@ class Membership:
         """For learner 0, starts the rendezvous server.
 
         Args:
-          group: the learner and the others.
-          run_id: of the run.
+          group: the learner's place among all learners.
+          run_id: the run's id.
           credentials: the folder with learner.key, which only learners have.
-          log_event: called with one line for people.
+          log_event: called with a line for the log.
           has_trained: whether an earlier supervisor has started this learner.
           times: how long to wait for what.
-          clock: in seconds.
+          clock: returns the time in seconds.
 
         Raises:
-          OSError: if the port of the rendezvous or the key cannot be used.
+          OSError: the rendezvous port or the key cannot be used.
         """
         self._group = group
         self._log_event = log_event
@@ -72,21 +72,20 @@ class Membership:
         self._closed = threading.Event()
 
     def gather(self, stopping: Callable[[], bool]) -> bool:
-        """Waits until the learner is to start. Says every 60 s which ones are missing.
+        """Waits until the learner may start. Every 60 s, logs which learners are missing.
 
         Args:
           stopping: tells whether to give up waiting.
 
         Returns:
-          True if the learner is to start; False if `stopping` said to give up, or the run has
-          ended.
+          True if the learner may start; False if `stopping` returned True, or the run has ended.
 
         Raises:
-          GiveUpError: if a learner has failed for good, or too few have come for too long.
+          GiveUpError: a learner has failed for good, or too few learners have come for too long.
         """
         attempt = secrets.token_hex(8)
         start_s = logged_s = self._clock()
-        lost_s: float | None = None  # since when learner 0 cannot be reached
+        lost_s: float | None = None  # when learner 0 became unreachable
         while not stopping():
             try:
                 answer = self._ask("/join", attempt)
@@ -116,10 +115,10 @@ class Membership:
         return own | group_members.variables(self._members)
 
     def watch(self, process: SupervisedProcess) -> None:
-        """Asks about the others while the learner runs. Returns at once.
+        """Asks about the other learners while this one runs, in a thread.
 
-        Kills a learner that hangs or is stopped: it does not notice that its group has ended. Lets
-        learner 0 end the group when a learner has returned that trains with it no longer.
+        Kills this learner if it hangs or is stopped, and so does not notice that its group has
+        ended. Learner 0 ends the group when a lost learner has returned.
         """
         threading.Thread(target=self._watch, args=(process,), daemon=True).start()
 
@@ -147,12 +146,12 @@ class Membership:
                 self._log_event(f"{_names(answer['returned'])} is back: the group starts again")
 
     def reopen(self) -> None:
-        """Lets the group start again after a member had left it."""
+        """Lets the group start again after a member has left it."""
         if self._server is not None:
             self._server.gathering.reopen()
 
     def end(self, state: ProcessState) -> None:
-        """Tells the others that this learner will not start again, if that is so."""
+        """Tells the other learners if this one will not restart."""
         if state.state == "finished" and self._server is not None:
             self._say_farewell(self._server.gathering)
         if state.state not in ("refused", "failed") or self._lost_leader:
@@ -178,7 +177,7 @@ class Membership:
         return ask(self._rendezvous, path, message)
 
     def _enter(self, group: dict[str, Any], attempt: str) -> None:
-        """Notes who trains together, from what `Gathering.join` returned."""
+        """Stores who trains together, from the answer of `Gathering.join`."""
         now = time.time()
         away = {int(number): now - away_s for number, away_s in group["away"].items()}
         self._members = Members(tuple(group["members"]), away)
@@ -192,15 +191,15 @@ class Membership:
             )
 
     def _leader_is_unreachable(self, error: Exception, since_s: float) -> str:
-        """Returns what this learner waits for. Raises GiveUpError if that is in vain."""
+        """Returns what this learner waits for. Raises GiveUpError if waiting is useless."""
         host, port, _ = self._rendezvous
         text = f"learner-0, which is unreachable at {host}:{port} ({error})"
-        # A network that was cut for hours may be mended, and then the group takes this learner in.
-        # If learner 0's machine answers that nobody is there, the run has probably ended.
+        # A network that was down for hours may be repaired; then this learner joins the group
+        # again. But if learner 0's machine refuses the connection, the run has probably ended.
         may_return = self._was_member and not isinstance(error, ConnectionRefusedError)
         waited_s = self._clock() - since_s
         if waited_s > self._times.patience_s and not may_return:
-            self._lost_leader = True  # It may train with the others: this is no end of the group.
+            self._lost_leader = True  # learner 0 may train with the others, so the group continues
             raise GiveUpError(f"waited {waited_s / 60:.0f} min for {text}")
         return text
 

@@ -1,4 +1,4 @@
-"""Turns NamedTuples into what JSON can hold, and back."""
+"""Turns NamedTuples into JSON values, and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def from_plain(kind: Any, value: Any) -> Any:
     """Returns the value of type `kind` from which `to_plain` made `value`.
 
     Raises:
-      TypeError, KeyError, ValueError or AttributeError: if it is of another form.
+      TypeError, KeyError, ValueError or AttributeError: the value has another form.
     """
     arguments = typing.get_args(kind)
     origin = typing.get_origin(kind)

@@ -1,4 +1,4 @@
-"""What nobody but the run's user may read on a machine."""
+"""Files on a machine that only the run's user may read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def check_owner(logdir: Path) -> None:
 def write_credentials(logdir: Path, contents: Mapping[str, str]) -> None:
     """Writes {file name: text} into a folder that only the user can open.
 
-    Machines that share the logdir write there at the same time. A certificate and a key that fit
-    each other come from one of them.
+    Machines that share the logdir may write at the same time. The lock keeps a certificate and its
+    key together.
     """
     folder = logdir / "credentials"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -37,10 +37,10 @@ def write_credentials(logdir: Path, contents: Mapping[str, str]) -> None:
 
 
 def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
-    """Keeps the secrets of a run for restarts, until it ends; the logdir is no place for them.
+    """Stores a run's secrets for restarts, until it ends; not in the logdir, which may be shared.
 
     Args:
-      orders: the node's.
+      orders: the node's orders.
       values: {name: value} of all secrets that the orders name.
     """
     path = _secrets_path(orders)
@@ -57,14 +57,14 @@ def read_secrets(orders: Orders) -> dict[str, str]:
 
 
 def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:
-    """Makes sure that the secrets of a run that had ended are there again.
+    """Stores the secrets of a run again if they were removed when it ended.
 
     Args:
-      orders: the node's.
-      values: {name: value} of those that the shell of the launcher has.
+      orders: the node's orders.
+      values: {name: value} of the secrets in the launcher's shell.
 
     Raises:
-      AgentError: if one is missing.
+      AgentError: a secret is missing.
     """
     with contextlib.suppress(FileNotFoundError):
         read_secrets(orders)
@@ -78,7 +78,7 @@ def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:
 
 
 def remove_secrets(orders: Orders) -> None:
-    """Removes what `write_secrets` wrote, if that is there."""
+    """Removes the file of `write_secrets`, if there is one."""
     _secrets_path(orders).unlink(missing_ok=True)
 
 

@@ -70,7 +70,8 @@ def _ends_at_logout() -> bool:
 def listen(asked: dict) -> list:
     """Listens on the "addresses" ([[host, port], ...]) and sends "token" to every client.
 
-    Port 0 stands for any. If a host is not this machine's, because of NAT, every address is bound.
+    Port 0 is any free port. If a host is not this machine's, because of NAT, binds to all
+    addresses.
 
     Returns [[host, port, why it cannot listen there, or ""], ...]. The program prints that, and
     listens until its standard input ends.

@@ -21,16 +21,16 @@ def gloo_environment(
 
     Args:
       group: the learner, which is one of the members.
-      members: numbers of the learners that train together, in ascending order.
-      rendezvous_port: where a store on this machine listens (see `rendezvous.StoreProxy`).
+      members: the numbers of the learners that train together, in ascending order.
+      rendezvous_port: the port of the store on this machine (see `rendezvous.StoreProxy`).
     """
     nodes = [group.nodes[number] for number in members]
     rank = members.index(group.number)
     node, local_rank = nodes[rank], nodes[:rank].count(nodes[rank])
     # The machines that have a member with this local rank.
-    peers = [each for each in dict.fromkeys(nodes) if nodes.count(each) > local_rank]
+    peers = [peer for peer in dict.fromkeys(nodes) if nodes.count(peer) > local_rank]
     host = group.hosts[group.number]
-    found = {
+    variables = {
         "HOROVOD_RANK": str(rank),
         "HOROVOD_SIZE": str(len(members)),
         "HOROVOD_LOCAL_RANK": str(local_rank),
@@ -45,5 +45,5 @@ def gloo_environment(
         _GLOO_TIMEOUT: os.environ.get(_GLOO_TIMEOUT, str(GLOO_TIMEOUT_S)),
     }
     interface = interface_of(host)
-    # Without this, Gloo listens on the address of the machine's host name, which is often loopback.
-    return {**found, "HOROVOD_GLOO_IFACE": interface} if interface else found
+    # By default, Gloo listens on the address of the machine's host name, which is often loopback.
+    return {**variables, "HOROVOD_GLOO_IFACE": interface} if interface else variables

@@ -1,4 +1,4 @@
-"""What a supervisor takes over from one that was killed before it: see `NodeSupervisor`."""
+"""What a supervisor takes over from a killed one: see `NodeSupervisor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TICK_S = 0.25
 def before(orders: Orders) -> dict[str, ProcessState]:
     """Returns {name: state} of the processes of an earlier supervisor of the same run here.
 
-    `pid` is set for those that are still alive. {} if this is the run's first supervisor.
+    `pid` is set for processes that are still alive. {} if this is the run's first supervisor.
     """
     try:
         state = files.read_state(files.state_path(orders.logdir, orders.node))
@@ -49,16 +49,16 @@ def end_orphans(
     """Ends processes that still run, so that none runs twice; the kernel has told them to stop.
 
     Args:
-      known: as from `before`.
+      known: the result of `before`.
       stop_timeout_s: how long they may take before they are killed.
-      while_waiting: is called again and again.
+      while_waiting: called repeatedly meanwhile.
     """
-    left = {state.pid: state.pid_ticks for state in known.values() if state.pid}
-    _signal(left, signal.SIGTERM)
+    alive = {state.pid: state.pid_ticks for state in known.values() if state.pid}
+    _signal(alive, signal.SIGTERM)
     until_s = time.monotonic() + stop_timeout_s
-    while left := {pid: ticks for pid, ticks in left.items() if files.start_ticks(pid) == ticks}:
+    while alive := {pid: ticks for pid, ticks in alive.items() if files.start_ticks(pid) == ticks}:
         if time.monotonic() > until_s:
-            _signal(left, signal.SIGKILL)
+            _signal(alive, signal.SIGKILL)
         while_waiting()
         time.sleep(_TICK_S)
 
@@ -66,5 +66,5 @@ def end_orphans(
 def _signal(pids: dict[int, int | None], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            # Each leads a group of its own; nobody but the supervisor would kill what it has left.
+            # Each leads a process group; nobody else would kill what is left of the group.
             (os.killpg if number == signal.SIGKILL else os.kill)(pid, number)

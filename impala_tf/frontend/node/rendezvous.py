@@ -1,10 +1,9 @@
-"""The rendezvous of a group of learners: they start together and exchange their addresses here.
+"""The rendezvous of a group of learners, where they exchange their addresses at a start.
 
 Horovod's Gloo controller finds its peers through a key-value store over HTTP. The store's keys do
 not say which attempt they belong to, so a learner that restarts early would find stale addresses of
 the previous attempt. Therefore the supervisors gather first (see `gathering`). Each attempt has a
-name, and a store that is empty at first; a learner that is left over from another attempt cannot
-use it.
+name and a new, empty store, which learners of other attempts cannot use.
 
 Every request is signed with a key that only the run's learners have. Horovod's client cannot sign,
 so each supervisor runs a `StoreProxy` on its machine's loopback, which signs and forwards, and adds
@@ -32,7 +31,7 @@ from impala_tf.frontend.node.gathering import Gathering
 _MAX_BODY_BYTES = 1 << 16
 _REQUEST_S = 5.0
 MAX_UNSIGNED = 256
-"""Connections that may be open before they have sent a signed request; each one takes a thread."""
+"""How many connections without a signed request may be open; each takes a thread."""
 _SIGNATURE = "X-Signature"
 _GROUP = "/group-"
 
@@ -51,11 +50,11 @@ class RendezvousServer:
     def __init__(self, address: Address, gathering: Gathering) -> None:
         """Binds to the address. Raises OSError if that fails.
 
-        Who may take part is decided by the signature of a request alone: the packets of a learner
-        behind NAT, in a tunnel or with several interfaces come from another address than its `ip`.
+        Only the signature of a request decides who may take part, not its address: learners behind
+        NAT, in a tunnel or with several interfaces send from another address than their `ip`.
 
         Args:
-          address: if its host is not this machine's own, because of NAT, every address is bound.
+          address: if the host is not this machine's own, because of NAT, binds to all addresses.
           gathering: answers the learners.
         """
         self.gathering = gathering
@@ -90,8 +89,8 @@ def ask(rendezvous: Address, path: str, message: dict[str, Any]) -> dict[str, An
     """Posts `message` to a RendezvousServer and returns its answer.
 
     Raises:
-      OSError: if the server is unreachable or has another key.
-      http.client.HTTPException: if what answers does not speak HTTP.
+      OSError: the server is unreachable or has another key.
+      http.client.HTTPException: the server does not speak HTTP.
     """
     status, body = _request(rendezvous, "POST", path, json.dumps(message).encode())
     if status != 200:
@@ -118,15 +117,15 @@ def _signature(key: bytes, method: str, path: str, body: bytes) -> str:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # The default, 5, makes learners that start together wait for seconds.
+    request_queue_size = 128  # with the default, 5, learners that start together wait for seconds
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
-        self._unsigned: dict[socket.socket, None] = {}  # The oldest one comes first.
+        self._unsigned: dict[socket.socket, None] = {}  # the oldest comes first
         self._trusted: set[str] = set()
-        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-        self.address_family = found[0][0]
-        super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
+        candidates = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        self.address_family = candidates[0][0]
+        super().__init__(candidates[0][4][:2], handler)  # type: ignore[arg-type]
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
@@ -137,7 +136,7 @@ class _Server(ThreadingHTTPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Hangs up on the oldest connection without a signed request, if there are too many.
 
-        So strangers can neither use up this machine's threads nor keep a learner out.
+        So strangers can neither exhaust this machine's threads nor keep a learner out.
         """
         with self._lock:
             if client_address[0] not in self._trusted:
@@ -145,7 +144,7 @@ class _Server(ThreadingHTTPServer):
             if len(self._unsigned) > MAX_UNSIGNED:
                 oldest = next(iter(self._unsigned))
                 del self._unsigned[oldest]
-                with contextlib.suppress(OSError):  # It has just ended.
+                with contextlib.suppress(OSError):  # the connection has just ended
                     oldest.shutdown(socket.SHUT_RDWR)
         return True
 
@@ -204,7 +203,7 @@ class _RendezvousHandler(_Handler):
 
     def do_DELETE(self) -> None:
         if self._checked_body() is not None:
-            self._answer(200)  # The store is emptied when the next attempt starts.
+            self._answer(200)  # the next attempt starts with an empty store anyway
 
     def do_POST(self) -> None:
         body = self._checked_body()
@@ -212,8 +211,8 @@ class _RendezvousHandler(_Handler):
             return
         message = json.loads(body)
         if self.path in ("/join", "/watch"):
-            asked = getattr(self.gathering, self.path[1:])
-            answer = asked(int(message["learner"]), str(message["attempt"]))
+            method = getattr(self.gathering, self.path[1:])
+            answer = method(int(message["learner"]), str(message["attempt"]))
             self._answer(200, json.dumps(answer).encode())
         elif self.path == "/leave":
             self.gathering.leave(str(message["reason"]))

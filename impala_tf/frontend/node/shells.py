@@ -1,4 +1,4 @@
-"""Commands as text for a shell that may be any."""
+"""Commands as text for any shell."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def command_line(argv: Sequence[str]) -> str:
     text = shlex.join(argv)
     if "!" not in text and "\n" not in text:
         return text
-    # csh takes these as its own, even in quotes.
+    # csh interprets these even in quotes.
     octal = "".join(chr(byte) if byte in _PLAIN else rf"\0{byte:03o}" for byte in text.encode())
     return shlex.join(["sh", "-c", 'eval "$(printf %b "$1")"', "sh", octal])

@@ -1,4 +1,4 @@
-"""Where the processes of a node are right now: the Python stacks of all their threads."""
+"""The Python stacks of all threads of a node's processes, which show where they hang."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import IO, Any
 from impala_tf.frontend.node import state as files
 
 _WRITTEN_S = 10.0
-"""How long processes may take to write them; see `process_lifetime.print_stacks_on_request`."""
+"""How long processes may take to write stacks; see `process_lifetime.print_stacks_on_request`."""
 _POLL_S = 0.5
-_SIGN = "most recent call first"  # faulthandler says so of each thread
+_SIGN = "most recent call first"  # faulthandler writes it for each thread
 
 
 def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _written(logs: Mapping[str, IO[str]]) -> dict[str, str]:
-    """Waits until processes have written their stacks; returns what is new in each log."""
+    """Waits until processes have written their stacks; returns the new text of each log."""
     texts = dict.fromkeys(logs, "")
     until_s = time.monotonic() + _WRITTEN_S  # for all at once: a machine may have a hundred
     waiting = set(logs)

@@ -2,9 +2,9 @@
 
     LOGDIR/processes/NODE.orders.json   written by the agent
     LOGDIR/processes/NODE.state.json    written by the supervisor, at every change and every 2 s
-    LOGDIR/processes/NODE.environment   what gives the agent's variables to the supervisor
+    LOGDIR/processes/NODE.environment   the script that gives the supervisor the agent's variables
     LOGDIR/processes/NODE.cancelled     the run_id of a launch that was interrupted
-    LOGDIR/processes/NAME.log           what a process printed; supervisor-NODE.log: the supervisor
+    LOGDIR/processes/NAME.log           a process's output; supervisor-NODE.log: the supervisor's
 
 Machines that share a home folder share the logdir, so the names of their files differ.
 """
@@ -31,23 +31,23 @@ class AgentError(Exception):
 
 
 CANCELLED = "the launch was interrupted"
-"""How the `AgentError` of a launch begins that was cancelled."""
+"""The beginning of the `AgentError` of a cancelled launch."""
 HEARTBEAT_S = 2.0
 SILENT_S = 15.0
 """A supervisor that has not written its state for this long is dead or stopped."""
 
 
 class GroupInfo(NamedTuple):
-    """A learner among all learners of a run, of which some may be away."""
+    """A learner's place among all learners of a run, some of which may be away."""
 
     number: int
-    """2: it is learner-2, whoever trains with it."""
+    """2 for learner-2, whichever learners train with it."""
     hosts: tuple[str, ...]
     """The address of every learner, as the others reach it."""
     nodes: tuple[str, ...]
     """The machine of every learner, under any name."""
     rendezvous_port: int
-    """On learner 0's machine."""
+    """A port of learner 0's machine."""
     min_learners: int | None = None
     """The fewest that may train; see `gathering.Gathering`."""
 
@@ -61,16 +61,16 @@ class ProcessSpec(NamedTuple):
     """A process of a run."""
 
     name: str
-    """learner-0, actor-2: names the window and the log; `frontend logs` takes it."""
+    """Such as learner-0 or actor-2: the name of its window and log, and for `frontend logs`."""
     node: str
     """Name of the node that runs it."""
     arguments: tuple[str, ...]
-    """What follows the interpreter on the command line."""
+    """The words after the interpreter on the command line."""
     environment: Mapping[str, str] = {}
     max_restarts: int | None = None
-    """In an hour. None: no limit."""
+    """How many restarts are allowed in an hour. None: no limit."""
     group: GroupInfo | None = None
-    """Of one of several learners."""
+    """For one of several learners: its place among them."""
 
     @property
     def is_learner(self) -> bool:
@@ -83,7 +83,7 @@ class Orders(NamedTuple):
 
     run_id: str
     node: str
-    """node-3: names the files."""
+    """Such as node-3; it is in the names of the node's files."""
     tmux_sess: str
     logdir: str
     """Absolute."""
@@ -93,26 +93,26 @@ class Orders(NamedTuple):
     started_unix_s: float
     """When the run was launched, by the node's own clock."""
     stopped: tuple[str, ...] = ()
-    """Names of processes that are to stop."""
+    """Names of processes that must not run."""
     restarts: Mapping[str, int] = {}
-    """How often an operator has asked to restart a process."""
+    """{process: how often an operator has restarted it}."""
     max_hours: float | None = None
     end_command: str | None = None
     start_at_boot: bool = False
     secrets: tuple[str, ...] = ()
-    """Names of variables of the processes; see `impala_tf.frontend.node.private`."""
+    """Names of secret variables of the processes; see `impala_tf.frontend.node.private`."""
     environment: Mapping[str, str] = {}
-    """The supervisor's, so that a supervisor started at boot has the same one."""
+    """The supervisor's environment, so that a supervisor started at boot has the same one."""
     workdir: str = ""
     """The processes' current folder; absolute. '': the supervisor's own."""
     code: str = ""
     """Folder of the run's code; absolute. '': the workdir."""
     start: str = ""
-    """Random: tells this start of the run here from another one with the same run_id."""
+    """Random; tells starts of the run with the same run_id apart."""
     started_boot_id: str = ""
     started_uptime_s: float = 0.0
-    """The machine's when the run was launched: they say how long ago that was, whatever clocks
-    do."""
+    """The machine's boot id and uptime when the run was launched. They show how long ago that was,
+    even if clocks change."""
 
 
 class NodeState(NamedTuple):
@@ -121,15 +121,15 @@ class NodeState(NamedTuple):
     run_id: str
     node: str
     pid: int
-    """The supervisor's. Pids are reused, so its start time is kept with it."""
+    """The supervisor's pid. Pids are reused, so its start time is stored, too."""
     pid_ticks: int
     boot_id: str
     uptime_s: float
-    """The machine's, when this was written: it says how old this is, whatever clocks do."""
+    """The machine's uptime when this was written, to tell its age even if clocks change."""
     now_unix_s: float
     processes: Mapping[str, ProcessState]
     start: str = ""
-    """That of the orders."""
+    """The `start` of the orders."""
 
 
 def processes_folder(logdir: str | Path) -> Path:
@@ -179,7 +179,7 @@ def read_orders(path: Path) -> Orders:
 
 @contextlib.contextmanager
 def changed_orders(path: Path) -> Iterator[tuple[Orders, Callable[[Orders], None]]]:
-    """Yields a node's orders, and what replaces them; nobody else changes them meanwhile.
+    """Yields a node's orders and a function that replaces them; holds their lock meanwhile.
 
     Raises:
       AgentError: this machine has no orders.
@@ -197,8 +197,8 @@ def locked(folder: Path, name: str) -> Iterator[None]:
     """Holds a lock on a node's orders.
 
     Args:
-      folder: of the orders.
-      name: of the node, or of its file.
+      folder: the folder of the orders.
+      name: the name of the node, or of its orders' file.
     """
     path = folder / f".{name.removesuffix('.orders.json')}.lock"
     with path.open("w") as file:
@@ -209,7 +209,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 def read_state(path: Path) -> NodeState | None:
     """Returns the state that a supervisor wrote last, or None if there is none.
 
-    A power cut may leave an empty file, which says no more than none.
+    A damaged file, such as an empty one after a power cut, counts as none.
     """
     try:
         return parse_state(path.read_text(encoding="utf-8"))
@@ -228,7 +228,7 @@ def write(path: Path, value: Orders | NodeState) -> None:
 
 
 def boot_id() -> str:
-    """Returns what changes when this machine boots."""
+    """Returns an id that changes when this machine boots."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -238,7 +238,7 @@ def uptime_s() -> float:
 
 
 def start_of_run() -> dict[str, Any]:
-    """Returns what `Orders` say about the start of a run that begins now."""
+    """Returns the fields of `Orders` about the start of a run that begins now."""
     return {
         "start": secrets.token_hex(8),
         "started_unix_s": time.time(),
@@ -250,7 +250,7 @@ def start_of_run() -> dict[str, Any]:
 def ran_s(orders: Orders) -> float:
     """Returns how long ago a run was launched, in seconds.
 
-    Only if the machine has booted since then, this depends on its clock.
+    Depends on the machine's clock only if the machine has rebooted since then.
     """
     if orders.started_boot_id == boot_id():
         return uptime_s() - orders.started_uptime_s
@@ -264,7 +264,7 @@ def is_silent(state: NodeState, machine_boot_id: str, machine_uptime_s: float) -
 
 
 def living_pids(state: NodeState) -> dict[str, int]:
-    """Returns {name of a process, or "supervisor": its pid} of those that are alive here.
+    """Returns {name of a process, or "supervisor": its pid} of processes that are alive here.
 
     Empty if the state was written before this machine's last boot, or on another machine.
     """

@@ -1,4 +1,4 @@
-"""The agent's task `stop`: ends processes of a node, whatever else is wrong there."""
+"""The agent's task `stop`: ends processes of a node, even if something else is wrong there."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "logdir", "node", "run_id", "tmux_sess", "names" or null for all, "timeout_s", "close":
-        whether to close the windows of a run of which nothing is left, "is_final": whether
+        whether to close the windows if no process of the run is left, "is_final": whether
         --end_command follows.
 
     Returns:
-      "stopped" {name: exit status, or null if nobody knows it}, "left" {name: pid} of those that
+      "stopped" {name: exit status, or null if it is unknown}, "left" {name: pid} of processes that
       are still alive. Processes that were not running are in neither.
     """
     path = files.orders_path(asked["logdir"], asked["node"])
@@ -41,9 +41,9 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     names = set(state.processes if asked["names"] is None else asked["names"])
     running = [name for name in files.living_pids(state) if name in names]
     with files.changed_orders(path) as (orders, change):
-        known = {spec.name for spec in orders.processes}
+        present = {spec.name for spec in orders.processes}
         command = orders.end_command if asked["is_final"] else None
-        stopped = tuple(sorted({*orders.stopped, *(names & known)}))
+        stopped = tuple(sorted({*orders.stopped, *(names & present)}))
         try:
             change(orders._replace(stopped=stopped, end_command=command))
         except OSError as error:  # such as a full disk, which must not keep a run alive
@@ -54,26 +54,29 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
                 ) from error
             _interrupt_supervisor(state)
     until_s = time.monotonic() + asked["timeout_s"]
-    told: set[int] = set()
+    terminated: set[int] = set()
     while True:
         state = files.read_state(state_file) or state
         alive = files.living_pids(state)
         if "supervisor" not in alive:
-            _terminate(alive, told)
-        left = {name: pid for name, pid in alive.items() if name in names}
+            _terminate(alive, terminated)
+        remaining = {name: pid for name, pid in alive.items() if name in names}
         if _have_ended(state, alive, names) or time.monotonic() > until_s:
             break
         time.sleep(0.1)
     if "supervisor" not in alive:  # it wrote the exit statuses before it ended
         state = files.read_state(state_file) or state
-    if "supervisor" not in alive and not left and names >= {*state.processes}:
+    if "supervisor" not in alive and not remaining and names >= {*state.processes}:
         remove_secrets(orders)
     if orders.start_at_boot and names >= {*state.processes}:
         boot.remove(orders)
-    if asked["close"] and not left and names >= {*state.processes} and _supervisor_ends(state):
+    if asked["close"] and not remaining and names >= {*state.processes} and _supervisor_ends(state):
         RunSession(orders.tmux_sess).close(asked["run_id"])
-    ended = [name for name in running if name not in left]
-    return {"stopped": {name: state.processes[name].exit_status for name in ended}, "left": left}
+    ended = [name for name in running if name not in remaining]
+    return {
+        "stopped": {name: state.processes[name].exit_status for name in ended},
+        "left": remaining,
+    }
 
 
 def _stop_without_state(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,8 +90,10 @@ def _stop_without_state(asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"stopped": {}, "left": {}}
     if not asked["is_final"]:
         _forget_end_command(asked)
-    windows = [each for each in session.windows() if each.run_id == asked["run_id"]]
-    alive = _started_by([each.pid for each in windows if each.name == SUPERVISOR and not each.dead])
+    windows = [window for window in session.windows() if window.run_id == asked["run_id"]]
+    alive = _started_by(
+        [window.pid for window in windows if window.name == SUPERVISOR and not window.dead]
+    )
     session.close(asked["run_id"])
     if not alive:
         return {"stopped": {}, "left": {}}
@@ -112,15 +117,15 @@ def _forget_end_command(asked: Mapping[str, Any]) -> None:
 
 
 def _started_by(pids: Sequence[int]) -> dict[int, int]:
-    """Returns {pid: start} of processes that are alive, and of all that they have started."""
-    found: dict[int, int] = {}
+    """Returns {pid: start ticks} of living processes, and of all that they have started."""
+    starts: dict[int, int] = {}
     for pid in pids:
         if (ticks := files.start_ticks(pid)) is not None:
-            found[pid] = ticks
+            starts[pid] = ticks
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # it has ended
-                found |= _started_by([int(each) for each in path.read_text().split()])
-    return found
+            with contextlib.suppress(OSError):  # the process has ended
+                starts |= _started_by([int(child) for child in path.read_text().split()])
+    return starts
 
 
 def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> bool:
@@ -131,7 +136,7 @@ def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> 
 
 
 def _supervisor_ends(state: NodeState) -> bool:
-    """Gives a supervisor that has nothing left to do some seconds to exit."""
+    """Gives an idle supervisor some seconds to exit; returns whether it has exited."""
     until_s = time.monotonic() + _SUPERVISOR_ENDS_S
     while "supervisor" in files.living_pids(state) and time.monotonic() < until_s:
         time.sleep(0.1)
@@ -139,7 +144,7 @@ def _supervisor_ends(state: NodeState) -> bool:
 
 
 def _interrupt_supervisor(state: NodeState) -> None:
-    """Lets a supervisor stop its processes and end, as Ctrl-C in its window does."""
+    """Makes a supervisor stop its processes and exit, as Ctrl-C in its window does."""
     if pid := files.living_pids(state).get("supervisor"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)

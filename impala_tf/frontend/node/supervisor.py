@@ -1,8 +1,8 @@
 """Keeps the processes of a node running: `python -m impala_tf.frontend.node.supervisor ORDERS`.
 
 One supervisor runs on each machine, in a tmux window, and continues when the launcher exits. It
-reads its orders again whenever they change, and writes its state; see `state.py`. If it is killed,
-its window starts another one, which resumes from that state; see `windows.py`.
+reads its orders whenever they change, and writes its state; see `state.py`. If it is killed, its
+window starts another one, which resumes from that state; see `windows.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class NodeSupervisor:
-    """Runs what a node's orders say, until all of it is over.
+    """Runs the processes of a node's orders until all are over.
 
     Attributes:
       node: the processes that it has started.
@@ -52,9 +52,9 @@ class NodeSupervisor:
 
         Args:
           orders_file: see `impala_tf.frontend.node.state`.
-          echo: whether to print what the processes print.
-          alive: the node's `lock_path`, open and locked. Default: it is opened, and waited for:
-            windows that show logs, or an earlier supervisor that ends, may hold it for a while.
+          echo: whether to print the output of the processes.
+          alive: the node's `lock_path`, open and locked. Default: opens it and waits for the lock,
+            which log windows or an ending supervisor may hold for a while.
         """
         self._file = orders_file
         self._orders = files.read_orders(orders_file)
@@ -88,7 +88,7 @@ class NodeSupervisor:
         self.node.stop()
 
     def leave(self, *_: object) -> None:
-        """As `stop`, but the processes start again when the machine is back."""
+        """Like `stop`, but the processes start again when the machine is back."""
         self.node.stop(leaving=True)
 
     def run(self) -> int:
@@ -105,7 +105,7 @@ class NodeSupervisor:
                 self._echo_logs()
                 time.sleep(TICK_S)
         except BaseException:
-            self.node.stop(leaving=True)  # The next supervisor resumes what has not ended.
+            self.node.stop(leaving=True)  # the next supervisor restarts what has not ended
             raise
         finally:
             self.node.close()
@@ -116,7 +116,7 @@ class NodeSupervisor:
             self._alive.close()
         if not self.node.leaving:
             remove_secrets(self._orders)
-            self._read_orders()  # a launch that has failed takes the command back
+            self._read_orders()  # a failed launch has removed the command from them
             if command := self._orders.end_command:
                 self._say(f"runs --end_command: {command}")
                 # Its output goes to the supervisor's log, which is standard error.
@@ -131,8 +131,8 @@ class NodeSupervisor:
         return self._ended | self.node.states
 
     def _over(self) -> bool:
-        wanted = {spec.name for spec in self._orders.processes} - {*self._orders.stopped}
-        return (self.node.stopping or wanted <= self._states().keys()) and self.node.over
+        names = {spec.name for spec in self._orders.processes} - {*self._orders.stopped}
+        return (self.node.stopping or names <= self._states().keys()) and self.node.over
 
     def _read_orders(self) -> None:
         """Reads the orders again if they have changed; keeps the old ones while it cannot."""
@@ -146,9 +146,9 @@ class NodeSupervisor:
 
     def _start_new(self) -> None:
         for spec in self._orders.processes:
-            asked = self._orders.restarts.get(spec.name, 0)
-            again = asked > self._restarts.get(spec.name, 0)
-            self._restarts[spec.name] = asked
+            count = self._orders.restarts.get(spec.name, 0)
+            again = count > self._restarts.get(spec.name, 0)
+            self._restarts[spec.name] = count
             process = self.node.processes.get(spec.name)
             if process is not None and not process.over:
                 if again:
@@ -169,7 +169,7 @@ class NodeSupervisor:
         try:
             secrets = read_secrets(orders)
         except (OSError, ValueError) as error:
-            # Without them, it would fail in ways that are hard to understand.
+            # Without secrets, the process may fail in ways that are hard to understand.
             self._say(f"{spec.name} starts without {', '.join(orders.secrets)}: {error}")
             secrets = {}
         command = Command(
@@ -237,18 +237,20 @@ class NodeSupervisor:
             files.write(files.state_path(orders.logdir, orders.node), state)
             self._written, self._written_s = states, now_s
             self._trouble = ""
-        except OSError as error:  # A full disk must not end processes that still work.
+        except OSError as error:  # a full disk must not end processes that still work
             self._say_once(f"cannot write its state: {error}")
 
     def _echo_logs(self) -> None:
-        """Prints what was added to the processes' logs."""
+        """Prints what is new in the processes' logs."""
         if self._shown is None:
             return
-        for name, shown in list(self._shown.items()):
+        for name, position in list(self._shown.items()):
             path = files.log_path(self._orders.logdir, name)
             # A full disk or a closed pipe behind standard output must not end processes.
             with contextlib.suppress(OSError), path.open("rb") as log:
-                log.seek(shown if shown <= path.stat().st_size else 0)  # it may have been moved
+                log.seek(
+                    position if position <= path.stat().st_size else 0
+                )  # a smaller log is a new file
                 added = log.read()
                 self._shown[name] = log.tell()
                 sys.stdout.buffer.write(added)
@@ -256,7 +258,7 @@ class NodeSupervisor:
 
     def _say(self, text: str) -> None:
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
-        with contextlib.suppress(OSError):  # The window may have been closed.
+        with contextlib.suppress(OSError):  # the window may be closed
             print(line, flush=True)
         path = files.supervisor_log(self._orders.logdir, self._orders.node)
         with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as log:
@@ -280,7 +282,7 @@ def main(arguments: list[str]) -> int:
         supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, supervisor.stop)
-        signal.signal(signal.SIGTERM, supervisor.leave)  # what a machine that goes down sends
+        signal.signal(signal.SIGTERM, supervisor.leave)  # sent when the machine shuts down
         return supervisor.run()
     except Exception:
         traceback.print_exc()

@@ -15,8 +15,8 @@ from impala_tf.frontend.node.state import AgentError, boot_id
 
 _FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{@impala_run}:#{window_name}"
 _WIDTH, _HEIGHT = 160, 48  # until somebody attaches to the session
-# A window sets its own options before it runs its command. tmux would notice the end of a short
-# command before it is told from outside that the window is to stay.
+# A window sets its own options before it runs its command: set from outside, they would come too
+# late to keep the window of a short command open.
 _IN_WINDOW = (
     'tmux set-option -w -t "$TMUX_PANE" remain-on-exit on \\; '
     'set-option -w -t "$TMUX_PANE" @impala_run "$0" && exec "$@"'
@@ -33,14 +33,14 @@ class Window(NamedTuple):
     run_id: str
     """The run that opened it; '' for a window that no run opened."""
     pid: int
-    """Of its command."""
+    """The pid of its command."""
 
 
 class RunSession:
     """A tmux session, which may not exist yet."""
 
     def __init__(self, name: str) -> None:
-        """`name`: letters, digits, _ and -, as in --tmux_sess. Raises AgentError without tmux."""
+        """Takes the name, as in --tmux_sess. Raises AgentError if tmux is not installed."""
         # If this runs inside tmux, TMUX names that server. Runs always use the default server.
         os.environ.pop("TMUX", None)
         self._name = name
@@ -51,7 +51,7 @@ class RunSession:
             raise AgentError("tmux is missing; on Debian: apt-get install tmux") from error
 
     def server(self) -> str:
-        """Returns what only this user's tmux server on this machine has.
+        """Returns an id of this user's tmux server on this machine.
 
         Containers on one host have the same boot id, but folders of their own.
         """
@@ -60,25 +60,25 @@ class RunSession:
 
     def windows(self) -> list[Window]:
         """Returns the session's windows; [] if the session does not exist."""
-        listed = self._server.cmd("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
-        cells = [line.split(":", 4) for line in listed.stdout] if not listed.stderr else []
+        panes = self._server.cmd("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
+        cells = [line.split(":", 4) for line in panes.stdout] if not panes.stderr else []
         return [
-            Window(each, name, dead == "1", run_id, int(pid))
-            for each, pid, dead, run_id, name in cells
+            Window(window_id, name, dead == "1", run_id, int(pid))
+            for window_id, pid, dead, run_id, name in cells
         ]
 
     def open(self, window: str, argv: Sequence[str], run_id: str) -> None:
         """Opens a window, which stays when its command exits. Creates the session if necessary.
 
         Args:
-          window: its name.
-          argv: the command; no word of it is seen by a shell.
-          run_id: the run that it belongs to.
+          window: the window's name.
+          argv: the words of its command; no shell interprets them.
+          run_id: the run that the window belongs to.
 
         Raises:
-          AgentError: with tmux's own message.
+          AgentError: tmux fails; with its own message.
         """
-        # tmux gives it to the login shell.
+        # tmux passes the command to the login shell.
         command = command_line(["sh", "-c", _IN_WINDOW, run_id, *argv])
         try:
             if self._server.has_session(self._name):
@@ -93,19 +93,19 @@ class RunSession:
             raise AgentError(f"tmux: {error}") from error
 
     def close(self, run_id: str, names: Sequence[str] | None = None) -> None:
-        """Closes a run's windows, or those called `names`; the session ends with its last one."""
+        """Closes a run's windows, or those called `names`. The session ends with the last one."""
         for window in self.windows():
             if window.run_id == run_id and (names is None or window.name in names):
                 self._server.cmd("kill-window", "-t", window.id)
 
     def show(self, window: str) -> None:
-        """Makes a window the one that `tmux attach` shows first."""
+        """Makes `tmux attach` show this window first."""
         self._server.cmd("select-window", "-t", f"={self._name}:={window}")
 
     def last_line(self, window: str) -> str:
         """Returns the last line that a window shows, or '' if there is none."""
         where = f"={self._name}:={window}"
-        shown = self._server.cmd("capture-pane", "-p", "-J", "-S", "-", "-t", where).stdout
+        screen = self._server.cmd("capture-pane", "-p", "-J", "-S", "-", "-t", where).stdout
         # tmux adds "Pane is dead" below the output of the process.
-        lines = [line for line in shown if line.strip() and not line.startswith("Pane is")]
+        lines = [line for line in screen if line.strip() and not line.startswith("Pane is")]
         return lines[-1].strip() if lines else ""

@@ -15,13 +15,13 @@ from impala_tf.logdir import replace_file
 
 SUPERVISOR = "supervisor"
 """Name of the supervisor's window."""
-# Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
-# ever if tmux did not reap the supervisor.)
+# Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait forever
+# if tmux did not reap the supervisor.)
 _SHOW_LOG = 'tail -n 200 -F -- "$1" & t=$!; flock -s "$2" true; sleep 1; kill $t'
-# Starts the supervisor again when something has killed it, such as the kernel for lack of memory.
-# Statuses up to 2 mean that its processes are over. One that has never written its state cannot
-# work here. Ctrl-C and SIGTERM are also for the supervisor, which then ends well. (When the window
-# is closed, SIGHUP ends this shell, and then reaches the supervisor.)
+# Restarts the supervisor if it was killed, for example when the machine ran out of memory. It is
+# not restarted after a status up to 2, which means that its processes are over; if it has never
+# written its state, as it cannot work here; and after Ctrl-C or SIGTERM, which also end the
+# supervisor. (When the window is closed, SIGHUP ends this shell, and then reaches the supervisor.)
 _KEEP = r"""
 cd -- "$1" || exit; log=$2 state=$3; shift 3; pause=2 told=
 trap told=1 INT TERM
@@ -64,16 +64,16 @@ def open_missing(session: RunSession, orders: Orders) -> None:
 
 
 def _open(session: RunSession, orders: Orders, window: str, command: Sequence[str]) -> None:
-    # A tmux server that runs already would give its own, older environment to its windows. In a
-    # file: a command for tmux has at most 16 kB, and search paths of modules are longer.
+    # A running tmux server would give windows its own, older environment. The variables are in a
+    # file, because a tmux command has at most 16 kB, and search paths of modules may be longer.
     path = files.environment_path(orders.logdir, orders.node)
     session.open(window, ["sh", str(path), *command], orders.run_id)
 
 
 def _write_environment(orders: Orders) -> None:
-    """Writes what runs the command in its arguments with the variables of the orders only."""
-    kept = ("TMUX", "TMUX_PANE", "TERM")
-    variables = [f"{k}={v}" for k, v in orders.environment.items() if k not in kept]
+    """Writes the script that runs a command with only the variables of the orders."""
+    terminal_names = ("TMUX", "TMUX_PANE", "TERM")
+    variables = [f"{k}={v}" for k, v in orders.environment.items() if k not in terminal_names]
     script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" %s "$@"\n'
     path = files.environment_path(orders.logdir, orders.node)
     replace_file(path, os.fsencode(script % shlex.join(variables)))
