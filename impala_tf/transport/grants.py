@@ -100,9 +100,11 @@ class Grants:
         if self._limit is None or grant in self._given:
             return True
         self._forget_lost(self._limit)
-        future = self._waiting.get(grant)
-        if future is None:
-            future = self._waiting[grant] = asyncio.get_running_loop().create_future()
+        # A retry takes its former call's place in the queue: that call's connection broke.
+        former = self._waiting.get(grant)
+        future = self._waiting[grant] = asyncio.get_running_loop().create_future()
+        if former is not None and not former.done():
+            former.set_result(False)
         self._give()
         try:
             await asyncio.wait([future], timeout=self._hold_s)

@@ -230,7 +230,8 @@ def check_numbers(request: impala_pb2.PushUnrollRequest, terms: RunTerms) -> Non
         )
     if levels and not 0 <= min(levels) <= max(levels) < terms.num_levels:
         raise RefusedUnroll(
-            f"episodes: levels from {min(levels)}, but there are {terms.num_levels}"
+            f"episodes: levels from {min(levels)} to {max(levels)}, but there are"
+            f" {terms.num_levels}"
         )
     rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
              request.push_wait_fraction, request.memory_mb, request.blocked_s)  # fmt: skip

@@ -112,6 +112,24 @@ def test_a_long_wait_ends() -> None:
     run(test, hold_s=0.05)
 
 
+def test_a_retry_keeps_its_place_when_the_call_before_it_ends() -> None:
+    """The server may hold a call whose connection broke without its noticing."""
+
+    async def test(grants: Grants, clock: Clock) -> None:
+        assert await grants.wait(ACTORS[0], 0) and await grants.wait(ACTORS[1], 0)
+        broken = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
+        await asyncio.sleep(0.3)
+        retry = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
+        later = asyncio.ensure_future(grants.wait(ACTORS[3], 0))
+        await asyncio.sleep(0.3)
+        assert broken.done() and not broken.result()
+        grants.ended(ACTORS[0], 0, in_queue=True)
+        assert await retry
+        assert not await later
+
+    run(test, hold_s=0.5)
+
+
 def test_every_wait_of_a_run_that_is_over_ends() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
         assert await grants.wait(ACTORS[0], 0)
