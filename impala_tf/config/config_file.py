@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 from impala_tf.config import words
 from impala_tf.config.errors import ConfigError
@@ -136,7 +136,12 @@ def _as_words(name: str, node: Any) -> list[str]:
         raise ValueError(f"no such flag in a file; write {switch}: false, or true")
     if isinstance(node, yaml.ScalarNode):
         return [f"--{name}={'None' if is_null else node.value}"]
-    if kind not in (None, str) and not isinstance(node, yaml.SequenceNode):
+    if get_origin(kind) is tuple:
+        if not isinstance(node, yaml.SequenceNode):
+            raise ValueError("must be one value, or a list of values")
+    elif get_origin(kind) is Literal or (
+        kind not in (None, str) and not isinstance(node, yaml.SequenceNode)
+    ):
         raise ValueError("must be one value")
     try:
         value = yaml.SafeLoader("").construct_object(node, deep=True)

@@ -263,7 +263,7 @@ def _level_problems(flags: dict[str, Any]) -> list[str]:
         return []
     return [
         f"--start_level={flags['start_level']} with --num_levels={flags['num_levels']}: the last"
-        f" level of Procgen is {_LAST_PROCGEN_LEVEL}"
+        f" level of Procgen is {_LAST_PROCGEN_LEVEL}; lower one of them"
     ]
 
 
@@ -375,7 +375,9 @@ def _variable_problems(flags: dict[str, Any]) -> list[str]:
 def _cluster_problems(flags: dict[str, Any]) -> list[str]:
     lines = []
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", flags["tmux_sess"]) is None:
-        lines.append(f"--tmux_sess={flags['tmux_sess']!r}: letters, digits, _ and - only")
+        lines.append(
+            f"--tmux_sess={flags['tmux_sess']!r}: must be up to 64 letters, digits, _ and -"
+        )
     if flags["max_restarts"] < 0:
         lines.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
     lines += _variable_problems(flags)

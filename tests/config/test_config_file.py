@@ -76,6 +76,8 @@ def test_an_empty_file_gives_nothing(parse, text):
         ("layer_norm:", "run.yaml, line 1: layer_norm: has no value; give one, or leave the line"),
         ("batch_size: [1, 2]", "run.yaml, line 1: --batch_size=1,2: must be a whole number"),
         ("batch_size: {a: 1}", "run.yaml, line 1: batch_size: must be one value"),
+        ("optimizer: [adam, rmsprop]", "run.yaml, line 1: optimizer: must be one value"),
+        ("env: {A: 1}", "run.yaml, line 1: env: must be one value, or a list of values"),
         ("config: other.yaml", "run.yaml, line 1: config: a file cannot name another one"),
         ("seed: [1", "run.yaml, line 1: is not YAML: "),
         ("a: b: c", "run.yaml, line 1: is not YAML: "),

@@ -254,7 +254,7 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
             {"env": ("A=1", "B=2"), "secret": ("A",), **LAUNCH},
             "--env and --secret: A is given twice",
         ),
-        ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
+        ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': must be up to 64 letters, digits, _ and -"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
         ({"tmux_sess": ""}, "--tmux_sess='': "),
     ],
