@@ -12,6 +12,7 @@ from impala_tf.config.slurm_nodes import HOST
 
 _HEADER = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username",
            "ssh_password")  # fmt: skip
+_LAST_PORT = 65535
 
 
 def write_workers(
@@ -46,6 +47,24 @@ def write_workers(
     for host in rows:
         writer.writerow(("actor", host, "", -1, ssh_port, ssh_username, ""))
     return len(learners) + len(rows)
+
+
+def check(learners: list[str], first_port: int, ssh_port: int | None) -> None:
+    """Checks what `write_workers` is given.
+
+    Raises:
+      ConfigError: --learners has an empty name, or a port is out of range; one line for each.
+    """
+    lines = []
+    if not all(host.strip() for host in learners):
+        lines.append("--learners: has an empty name; give names, separated by commas")
+    last_port = first_port - 1 + max(learners.count(host) for host in learners)
+    if first_port < 1 or last_port > _LAST_PORT:
+        lines.append(f"--tf_port={first_port}: learners' ports must be from 1 to {_LAST_PORT}")
+    if ssh_port is not None and not 1 <= ssh_port <= _LAST_PORT:
+        lines.append(f"--ssh_port={ssh_port}: must be a port from 1 to {_LAST_PORT}")
+    if lines:
+        raise ConfigError(lines)
 
 
 def read_hosts(path: Path) -> list[str]:

@@ -362,6 +362,7 @@ def _workers(options: argparse.Namespace) -> int:
     if options.learners is None and options.actors is not None:
         raise ConfigError("--learners: name the learners' machines, separated by commas")
     learners = options.learners.split(",") if options.learners else machines[:1]
+    machine_lists.check(learners, options.tf_port, options.ssh_port)
     settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
     if options.output is None:
         machine_lists.write_workers(sys.stdout, learners, machines, *settings)

@@ -217,6 +217,9 @@ def group_infos(
         its machine.
       rendezvous_port: default: one above the highest port on learner 0's machine.
       min_learners: the value of --min_learners.
+
+    Raises:
+      ConfigError: the default of `rendezvous_port` would be above the highest port.
     """
     if len(learners) == 1:
         return [None]
@@ -225,6 +228,11 @@ def group_infos(
         tuple(learner[2] for learner in learners),
     )
     first = rendezvous_port or 1 + max(port for _, port, node in learners if node == nodes[0])
+    if first > 65535:
+        raise ConfigError(
+            "--rendezvous_port: give a free port of learner 0's machine; its default is one above"
+            " the learner's port, 65535"
+        )
     return [GroupInfo(n, hosts, nodes, first, min_learners) for n in range(len(learners))]
 
 

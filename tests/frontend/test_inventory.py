@@ -6,7 +6,7 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.frontend.inventory import Row, Secret, read_workers
-from impala_tf.frontend.machine_lists import read_hosts, write_workers
+from impala_tf.frontend.machine_lists import check, read_hosts, write_workers
 from impala_tf.frontend.project import ROOT
 
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
@@ -259,3 +259,17 @@ def test_a_list_of_machines_becomes_a_valid_csv(tmp_path):
     with path.open("w") as out:  # what ~/.ssh/config says of each
         write_workers(out, ["10.0.0.1"], ["10.0.0.2"], 1, 8001, None, "")
     assert read_workers(path)[0].ssh_port is None
+
+
+@pytest.mark.parametrize(
+    ("learners", "port", "ssh_port", "problem"),
+    [
+        (["a", "", "b"], 8001, None, "--learners: has an empty name"),
+        (["a", "a"], 65535, None, "--tf_port=65535: learners' ports must be from 1 to 65535"),
+        (["a"], 8001, 0, "--ssh_port=0: must be a port from 1 to 65535"),
+    ],
+)
+def test_a_csv_that_the_launcher_would_refuse_is_not_written(learners, port, ssh_port, problem):
+    with pytest.raises(ConfigError) as caught:
+        check(learners, port, ssh_port)
+    assert caught.value.problems[0].startswith(problem)

@@ -15,7 +15,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Row, Secret
 from impala_tf.frontend.node.ranks import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
-from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
+from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, group_infos, make_plan, passwords
 from impala_tf.frontend.record import Record, load, save
 
 GIVEN = Given().replace(
@@ -240,3 +240,10 @@ def test_names_are_looked_up_at_once(tmp_path):
     four = [Row(2, "learner", "a", 8001), *(Row(3, "actor", host) for host in "bcda")]
     plan = make_plan(GIVEN, four, local)
     assert [node.name for node in plan.nodes] == ["a", "b", "this machine", "d"]
+
+
+def test_a_default_port_that_does_not_exist_is_refused():
+    learners = [("10.0.0.1", 65535, "a"), ("10.0.0.2", 8001, "b")]
+    with pytest.raises(ConfigError, match="--rendezvous_port: give a free port"):
+        group_infos(learners, None)
+    assert group_infos(learners, 9000)[0] is not None

@@ -174,7 +174,8 @@ class Member:
         run, node = self._run, ray_cluster.node_id()
         if run.port is not None:
             return Place(self._host, run.port + self._task, run.port + run.learners, node)
-        return Place(self._host, _free_port(), _free_port(), node)
+        port, rendezvous_port = _free_ports(2)
+        return Place(self._host, port, rendezvous_port, node)
 
     def _state(self) -> ProcessState:
         if self._failure is not None:
@@ -295,9 +296,13 @@ class Member:
             self._written = state
 
 
-def _free_port() -> int:
+def _free_ports(count: int) -> list[int]:
+    """Returns different ports that are free now."""
+    ports: list[int] = []
     for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
-            return port
-    raise OSError("no port from 20000 to 32767 is free")
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"fewer than {count} ports from 20000 to 32767 are free")
