@@ -35,7 +35,7 @@ class UnevenPong(gymnasium.Wrapper[np.ndarray, int, np.ndarray, int]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts a game, slowly."""
         first = super().reset(seed=seed, options=options)
-        for _ in range(int(self.unwrapped.np_random.integers(0, _MOST_FRAMES))):
+        for _ in range(int(self.unwrapped.np_random.integers(1, _MOST_FRAMES))):
             *_, terminated, truncated, _ = self.unwrapped.step(0)
             if terminated or truncated:
                 break
