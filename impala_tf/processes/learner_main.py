@@ -7,13 +7,15 @@ import hashlib
 import json
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
-from impala_tf.config import Config, ConfigError, Given, config_file
+from impala_tf.config import Config, ConfigError, Given, config_file, user_commands
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.training_loop import TrainingLoop
@@ -215,7 +217,8 @@ def _join_group(config: Config, told: Members | None) -> LearnerGroup:
         group = HorovodGroup(told)
     except ImportError:
         raise ConfigError(
-            f"--learner_hosts: {learners} learners need Horovod; `make setup-dev` installs it"
+            f"--learner_hosts: {learners} learners need Horovod; install it with"
+            f" {user_commands.install_horovod(Path(sys.executable))}"
         ) from None
     if group.size != expected:
         raise ConfigError(

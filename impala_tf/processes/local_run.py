@@ -100,7 +100,9 @@ def _print_plan(training: LocalTraining) -> None:
     if training.needs:
         print(training.needs)
     print(f"{spec.level_name}: {spec.protocol}")
-    print(f"one learner and {actors} actors with {environments} environments each, on this machine")
+    named = f"{actors} actors with" if actors > 1 else "an actor with"
+    games = f"{environments} environment{'s' if environments > 1 else ''}"
+    print(f"one learner and {named} {games}{' each' if actors > 1 else ''}, on this machine")
     print(
         f"{config.loss.algorithm} with {config.agent.agent_name}, batches of "
         f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"

@@ -103,4 +103,5 @@ class TrainingVideos(Beside):
     def tidy_up(self) -> None:
         """Removes incomplete videos."""
         for path in self._folder.glob(".*"):
-            path.unlink(missing_ok=True)
+            if not path.is_dir():  # such as Jupyter's .ipynb_checkpoints
+                path.unlink(missing_ok=True)

@@ -107,6 +107,7 @@ def test_the_end_of_a_run_leaves_neither_a_process_nor_half_a_file(make, tmp_pat
     videos.on_checkpoint(tmp_path)
     half = tmp_path / "run" / "videos" / ".half.mp4"
     wait_until(half.exists)
+    (half.parent / ".ipynb_checkpoints").mkdir()
     process = videos.process
     videos.close()
     assert process.returncode is not None
