@@ -302,12 +302,12 @@ def bring_back(mirror: Mirror, logdir: Logdir, say: Callable[[str], None]) -> No
             except DamagedError as why:
                 damaged[manifest.note] = str(why)
                 mirror.forget(manifest)
-                say(f"{mirror.name}: the checkpoint of {manifest.environment_frames:,} frames"
-                    f" there is damaged ({why})")  # fmt: skip
+                frames = f"{manifest.environment_frames:,} frames"
+                say(f"{mirror.name}: its checkpoint at {frames} is damaged ({why})")
                 continue
             _install(Path(folder), manifest, logdir)
         frames = f"{manifest.environment_frames:,} frames"
-        say(f"brought back from {mirror.name}: checkpoint of {frames}")
+        say(f"restored from {mirror.name}: checkpoint at {frames}")
         return
     if damaged and here is None:
         raise ConfigError(

@@ -130,7 +130,7 @@ class InferenceService:
         deadline = time.monotonic() + self._patience_s
         while not self._closed and self._num_waiting() < together():
             if time.monotonic() > deadline:
-                _log.warning("--synchronization=step: no longer waits for a slow or lost actor")
+                _log.warning("--synchronization=step: continues without a slow or lost actor")
                 return
             self._changed.wait(_POLL_S)
 

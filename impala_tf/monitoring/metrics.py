@@ -40,8 +40,8 @@ _GROUPS: dict[str, dict[str, str]] = {
     },
     "q": {
         "q_mean": "dqn, pqn: mean Q-value of the actions that were taken",
-        "td_error_mean": "dqn, pqn: mean size of the errors, the targets minus these",
-        "replay_steps": "dqn: agent steps in the fullest replay of a learner",
+        "td_error_mean": "dqn, pqn: mean absolute TD error",
+        "replay_steps": "dqn: agent steps in the largest replay of a learner",
     },
     "optimizer": {
         "gradient_norm": "global norm of the gradients before clipping",
@@ -58,7 +58,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     "learner": {
         "queue_size": "unrolls that wait for the learner",
         "learner_idle_fraction": "fraction of the time since the last row without a batch",
-        "learner_all_reduce_fraction": "fraction of it in all-reduces, waiting for learners, too",
+        "learner_all_reduce_fraction": "fraction of it in all-reduces, with waits for learners",
         "unrolls_refused": "since the start or resume: stale (--max_policy_lag), or not trainable",
         "unrolls_stale": "since the start or resume, where actors wait for updates: came too late",
         "updates_skipped": "since the start or resume: gradients that were not finite",
@@ -70,7 +70,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     },
     "memory": {
         "learner_memory_mb": "peak resident memory of a learner, in MiB (the largest learner's)",
-        "actor_memory_mb": "the same of an actor, with the processes of its environments",
+        "actor_memory_mb": "peak resident memory of an actor and its environments' processes",
     },
 }
 METRICS: dict[str, str] = {
@@ -132,7 +132,7 @@ LEVEL_METRICS: dict[str, str] = {
 }
 """The columns of metrics-levels.csv, in order, with their meanings."""
 EVALUATION_METRICS: dict[str, str] = {
-    "wall_time_s": "seconds of training behind the checkpoint that played",
+    "wall_time_s": "seconds of training until the checkpoint that played",
     "agent_steps": "agent steps behind it",
     "environment_frames": "environment frames behind it, over all levels",
     "learner_updates": "optimizer steps behind it",

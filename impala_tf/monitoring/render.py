@@ -123,7 +123,7 @@ def troubles(status: Status) -> list[str]:
     if trouble := status.get("storage_trouble"):
         lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
     if refused := status.get("refused_actor"):
-        lines.append(f"{refused}; start it again with the learner's flags")
+        lines.append(f"{refused}; restart it with the learner's flags")
     lines += _info_troubles(status.get("row") or {})
     return lines + _actors_troubles(status["actors"])
 

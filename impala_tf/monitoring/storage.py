@@ -43,7 +43,7 @@ class StorageWatch:
                 raise
             text = f"cannot write {what}: {error.strerror or error}"
             if self._note(what, text):
-                _log.error("%s; training goes on, and writing is retried", text)
+                _log.error("%s; training continues; writing is retried", text)
         else:
             if self._works(what):
                 _log.info("%s: can be written again", what)
@@ -63,7 +63,7 @@ class StorageWatch:
                 " resumed without it; put it back"
             )
             if what in self._proven and self._note(what, text):
-                _log.error("%s; training goes on", text)
+                _log.error("%s; training continues", text)
         except OSError:  # unknown; if it persists, writing fails, too
             return
         else:

@@ -20,7 +20,7 @@ from impala_tf.sharing.faithful import Difference
 _FILES = {
     exported.MODEL: "the network for LiteRT, {precision}: the observation and the core state of one"
     " environment to the policy's logits and the next core state",
-    "agent.json": "the level, and what else the model has to be told",
+    "agent.json": "the level, and the settings that the model needs to play it",
     exported.CONFIG: "the flags that repeat the run",
     exported.EVALUATION: "the games of the table above",
     exported.CURVE_CSV: "the learning curve",
@@ -166,7 +166,7 @@ def how_to_play(facts: Facts) -> str:
         f"`impala test --logdir=.{flag}` plays whole games.",
     ]
     if facts.modules:
-        lines += ["", f"Its level is in code of its author: {', '.join(facts.modules)}."]
+        lines += ["", f"Its level is defined in its author's modules: {', '.join(facts.modules)}."]
     return "\n".join(lines)
 
 

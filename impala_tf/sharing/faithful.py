@@ -23,7 +23,7 @@ _ENVS, _STEPS = 4, 250
 # Relative to the largest logit. Rounded weights stay within; a wrong model does not.
 _TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "int8": 0.25}
 _CURES = {
-    "float32": "nothing was rounded, so this is a fault: please report it",
+    "float32": "nothing was rounded, so this is a bug: please report it",
     "float16": "give float32",
     "int8": "give float16 or float32",
 }
@@ -90,6 +90,6 @@ def difference(trained: TrainedAgent, exported: ExportedAgent, precision: str) -
     )
     if not result.largest <= _TOLERANCES[precision] * max(1.0, result.largest_logit):
         raise ConfigError(
-            f"--export_precision={precision}: {result}, which is too far; {_CURES[precision]}"
+            f"--export_precision={precision}: {result}, which is too much; {_CURES[precision]}"
         )
     return result

@@ -80,7 +80,7 @@ def _check_free(target: Path) -> None:
             return
     except OSError as error:
         raise ConfigError(f"--to={target}: cannot be read: {error.strerror}") from None
-    what = "is not empty" if target.is_dir() else "is no folder"
+    what = "is not empty" if target.is_dir() else "is not a folder"
     if target.is_dir() and Logdir(target).config.exists():
         what = "holds a run"
     raise ConfigError(f"--to={target}: {what}; name a folder that is new or empty")

@@ -325,7 +325,7 @@ class ActorClient:
         if self._closed.is_set():
             raise ClientClosed("the client is closed")
         if self._told_over.is_set():
-            raise RunOver("the learner said that the run is over")
+            raise RunOver("the learner says that the run is over")
         self._on_call()
         channel = self._channel
         try:

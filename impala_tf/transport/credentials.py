@@ -63,7 +63,7 @@ class Revoked:
         except FileNotFoundError:
             return frozenset()
         except (OSError, ValueError) as error:
-            _log.warning("%s: %s; the names that it had before stay revoked", self._path, error)
+            _log.warning("%s: %s; the list as it was before stays in use", self._path, error)
             return self._names
 
 

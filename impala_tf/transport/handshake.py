@@ -56,7 +56,7 @@ def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
         )
     if most < envs_per_actor:
         raise ConfigError(
-            f"--envs_per_actor={envs_per_actor}: an unroll would have"
+            f"--envs_per_actor={envs_per_actor}: an unroll would take"
             f" {envs_per_actor * unroll_bytes / 2**20:,.0f} MB, and {MAX_UNROLL_BYTES // 2**20} MB"
             f" can be sent; give {most} at most, or a smaller --unroll_length"
         )
@@ -77,7 +77,7 @@ def check_parameters(specs: Sequence[tuple[str, tuple[int, ...], str]], agent_na
     halved = any(dtype == "bfloat16" for *_, dtype in specs)
     if size > MAX_PARAMETER_BYTES:
         raise ConfigError(
-            f"--agent_name={agent_name}: its parameters have {size / 2**20:,.0f} MB, and"
+            f"--agent_name={agent_name}: its parameters take {size / 2**20:,.0f} MB, and"
             f" {MAX_PARAMETER_BYTES // 2**20} MB can be sent to actors; give a smaller"
             " --width_scale or another agent"
             + ("" if halved else ", or --parameter_compression=bf16, which halves them")

@@ -89,7 +89,7 @@ def test_a_lost_logdir_comes_back_as_it_was_at_the_newest_checkpoint(tmp_path, r
     shutil.rmtree(run.logdir.checkpoints / "ckpt-000000000002")  # as if it had taken very long
     mirror.upload(taken)
     lost = run.logdir.path.rename(tmp_path / "lost")
-    assert bring_back(tmp_path, run.logdir) == ["brought back from MIRROR: checkpoint of 20 frames"]
+    assert bring_back(tmp_path, run.logdir) == ["restored from MIRROR: checkpoint at 20 frames"]
     assert brought_back(run.logdir) == 2
     assert run.rows() == ["10", "20"]
     for name in ("config.json", "config.yaml", "evaluation.csv", "best/best.json",
@@ -108,7 +108,7 @@ def test_what_is_older_or_the_same_stays_there(tmp_path, run, mirror):
     mirror.upload(run.snapshot(3))
     mirrors.remove_leftovers(run.logdir)
     shutil.rmtree(run.logdir.checkpoints / "ckpt-000000000003")
-    assert bring_back(tmp_path, run.logdir) == ["brought back from MIRROR: checkpoint of 30 frames"]
+    assert bring_back(tmp_path, run.logdir) == ["restored from MIRROR: checkpoint at 30 frames"]
     assert brought_back(run.logdir) == 3
 
 
@@ -152,9 +152,9 @@ def test_a_damaged_checkpoint_is_not_taken(tmp_path, run, mirror, damage):
         (tmp_path / "mirror" / "mirrored" / "ckpt-000000000002.json").write_text("{")
     back = Logdir(tmp_path / "back")
     said = bring_back(tmp_path, back)
-    assert said[-1] == "brought back from MIRROR: checkpoint of 10 frames"
+    assert said[-1] == "restored from MIRROR: checkpoint at 10 frames"
     if damage != "note":
-        assert said[0].startswith("MIRROR: the checkpoint of 20 frames there is damaged (")
+        assert said[0].startswith("MIRROR: its checkpoint at 20 frames is damaged (")
     assert brought_back(back) == 1
 
 

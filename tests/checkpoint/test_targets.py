@@ -92,7 +92,7 @@ def test_a_run_comes_back_from_each_place(tmp_path: Path, place: str) -> None:
     assert len(again.manifests()) == 2
     said: list[str] = []
     mirrors.bring_back(again, run.logdir, said.append)
-    assert said == [f"brought back from {place}: checkpoint of 20 frames"]
+    assert said == [f"restored from {place}: checkpoint at 20 frames"]
     assert brought_back(run.logdir) == 2
     assert again.move_aside().endswith(".1")
     assert Mirror(place, targets.of(place)).manifests() == []
@@ -143,8 +143,8 @@ def test_a_bucket_that_is_missing_is_an_os_error(tmp_path: Path, s3: str) -> Non
         ("ssh://box:port/runs", "Port could not be cast"),
         ("s3://bucket", "must name a folder in the bucket: s3://BUCKET/NAME"),
         ("s3://bucket/", "must name a folder in the bucket: s3://BUCKET/NAME"),
-        ("/", "must name a folder of its own"),
-        ("~", "must name a folder of its own"),
+        ("/", "must name a folder"),
+        ("~", "must name a folder"),
         ("gs://bucket/run", "cannot be used: Please install gcsfs"),
         ("ftpx://host/runs", "cannot be used: Protocol not known: ftpx"),
     ],

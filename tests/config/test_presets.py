@@ -296,7 +296,7 @@ DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2
         (
             {"algorithm": "dqn", "synchronization": "trajectory"},
             DISCRETE,
-            "--synchronization=trajectory: dqn replays what is old",
+            "--synchronization=trajectory: dqn learns from old steps anyway",
         ),
         ({"algorithm": "dqn", "inference": "learner"}, DISCRETE, "--inference=learner: dqn's"),
         ({"algorithm": "a3c", "inference": "learner"}, DISCRETE, "--inference=learner: a3c's"),

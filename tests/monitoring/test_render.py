@@ -23,9 +23,7 @@ def test_an_actor_that_was_refused_is_shown() -> None:
     refusal = "refused actor actor-9 at h: digest"
     status = a_status(state="starting", row=None, refused_actor=refusal)
     line = plain_line(status, 0.0)
-    assert line.endswith(
-        "refused actor actor-9 at h: digest; start it again with the learner's flags"
-    )
+    assert line.endswith("refused actor actor-9 at h: digest; restart it with the learner's flags")
 
 
 def test_what_keeps_actors_from_acting_is_shown_once() -> None:

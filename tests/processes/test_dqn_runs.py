@@ -73,10 +73,8 @@ def test_a_killed_run_resumes_with_its_replay_or_says_that_it_refills(
     wait_until(lambda: status(tmp_path).get("state") == "training")
     printed = log.read_text()
     if saved:
-        (line,) = [
-            line for line in printed.splitlines() if "agent steps are there from before" in line
-        ]
-        assert int(line.split("replay: ")[1].split()[0].replace(",", "")) >= kept
+        (line,) = [line for line in printed.splitlines() if "replay: resumed with" in line]
+        assert int(line.split("resumed with ")[1].split()[0].replace(",", "")) >= kept
     else:
         assert "replay: refills; learning resumes in 1,000 agent steps" in printed
     again.process.send_signal(signal.SIGINT)

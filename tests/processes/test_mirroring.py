@@ -215,7 +215,7 @@ def test_a_run_whose_machine_is_lost_goes_on_elsewhere(start: Any, tmp_path: Pat
     more = (f"--total_environment_frames={frames}", "--schedule_frames=40000")
     code, out, err = start(*flags, *more).wait()
     assert code == 0, err + out
-    assert f"brought back from {share}: checkpoint of " in out
+    assert f"restored from {share}: checkpoint at " in out
     assert f"resuming from {logdir}/checkpoints/ckpt-" in out
     seen = [int(row["environment_frames"]) for row in rows(logdir)]
     assert seen == sorted(set(seen)) and seen[0] == kept[0] and seen[-1] >= frames

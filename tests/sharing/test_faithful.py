@@ -55,7 +55,7 @@ def test_a_model_of_other_weights_is_refused(tmp_path: Path) -> None:
     model = exported(tmp_path, mine, "int8")
     for variable in mine.agent.variables:
         variable.assign(-variable)
-    with pytest.raises(ConfigError, match=r"^--export_precision=int8: on 1,000 .* too far"):
+    with pytest.raises(ConfigError, match=r"^--export_precision=int8: on 1,000 .* too much"):
         difference(mine, model, "int8")
 
 

@@ -184,7 +184,7 @@ def test_a_card_says_how_to_play(levels: int) -> None:
     [
         ("run", "--to=run: holds a run; name a folder that is new or empty"),
         ("shared", "--to=shared: is not empty; name a folder that is new or empty"),
-        ("observations.json", "--to=observations.json: is no folder; name a folder that is new"),
+        ("observations.json", "--to=observations.json: is not a folder; name a folder that is new"),
         ("observations.json/new", "--to=observations.json/new: cannot write there: Not a dir"),
     ],
 )

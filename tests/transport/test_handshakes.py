@@ -109,5 +109,5 @@ def test_parameters_that_cannot_be_sent_are_refused_before_training() -> None:
     with pytest.raises(ConfigError) as refused:
         check_parameters([("w", (8192, 8192), "float32"), ("b", (8192,), "float32")], "Wide")
     (line,) = refused.value.problems
-    assert line.startswith("--agent_name=Wide: its parameters have 256 MB, and 255 MB can be sent")
+    assert line.startswith("--agent_name=Wide: its parameters take 256 MB, and 255 MB can be sent")
     assert "--width_scale" in line and "--parameter_compression=bf16" in line

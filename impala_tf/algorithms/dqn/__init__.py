@@ -31,7 +31,8 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
     problems = learns_q_values(config, spec)
     if process.synchronization != "none":
         problems.append(
-            f"--synchronization={process.synchronization}: dqn replays what is old; leave it out"
+            f"--synchronization={process.synchronization}: dqn learns from old steps anyway;"
+            " leave it out"
         )
     if agent.core != "feedforward":
         problems.append(

@@ -93,5 +93,5 @@ def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Repla
     seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())
     replay = ReplayBuffer(specs, step.layout, config, seed, make_array)
     if replay.steps:
-        _log.info("replay: %s agent steps are there from before", f"{replay.steps:,}")
+        _log.info("replay: resumed with %s agent steps", f"{replay.steps:,}")
     return Replayed(replay, config, min(step.group.gather(replay.steps)))
