@@ -16,9 +16,9 @@ def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | Non
     Args:
       space: observations with two (uint8 only), three or four dimensions. Four are a stack of
         frames [K, H, W, C], such as Gymnasium's FrameStackObservation makes; the channels of all
-        frames become the image's channels. An image's first or last dimension, whichever is
-        shorter, is the channels; of [N, N, C], it is always the last. Numbers that are not uint8
-        are scaled from their bounds to 0..255.
+        frames become the image's channels. [N, N, C] has its channels last, and [C, N, N] first;
+        of other images, the first or the last dimension, whichever is shorter, is the channels.
+        Numbers that are not uint8 are scaled from their bounds to 0..255.
 
     Returns:
       (the space, the conversion); None if `space` is not one of images.
@@ -44,8 +44,9 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the order of axes that makes an image [H, W, C], and a stack [H, W, K, C]."""
     stack, image = tuple(range(len(shape) - 3)), tuple(range(len(shape) - 3, len(shape)))
     first, second, last = shape[-3:]
-    # A square with more channels than rows is not channels first: MiniGrid's one-hot is [7, 7, 20].
-    if first < last and first != second:  # channels first
+    # Squares tell more than lengths, because a board may have more channels than rows: MiniGrid's
+    # one-hot is [7, 7, 20], and AlphaZero's planes of chess are [119, 8, 8].
+    if first != second and (first < last or second == last):  # channels first
         image = (*image[1:], image[0])
     return (*image[:2], *stack, image[2])
 

@@ -28,6 +28,14 @@ HUGE = float(np.finfo(np.float32).max)
         (Box(0, 1, (7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 20))),  # MiniGrid one-hot
         (Box(0, 1, (2, 7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 40))),
         (Box(0, 255, (4, 12, 9, 3), np.uint8), ObservationSpec("image", (12, 9, 12))),
+        (Box(0, 1, (119, 8, 8), np.uint8), ObservationSpec("image", (8, 8, 119))),  # AlphaZero
+        (Box(0, 1, (8, 8, 119), np.uint8), ObservationSpec("image", (8, 8, 119))),
+        (Box(0, 1, (2, 17, 9, 9), np.uint8), ObservationSpec("image", (9, 9, 34))),
+        (Box(0, 1, (12, 10, 10), np.float32), ObservationSpec("image", (10, 10, 12))),
+        (Box(0, 1, (8, 8, 8), np.uint8), ObservationSpec("image", (8, 8, 8))),
+        (Box(0, 255, (210, 160, 3), np.uint8), ObservationSpec("image", (210, 160, 3))),
+        (Box(0, 255, (3, 210, 160), np.uint8), ObservationSpec("image", (210, 160, 3))),
+        (Box(0, 255, (21, 79, 1), np.uint8), ObservationSpec("image", (21, 79, 1))),
         (Box(0, 1, (10, 10, 6), BITS), ObservationSpec("image", (10, 10, 6))),
         (Box(-1, 1, (3, 12, 12), np.float32), ObservationSpec("image", (12, 12, 3))),
         (Box(0, 255, (128,), np.uint8), ObservationSpec("vector", (128,))),  # Atari's memory
@@ -100,6 +108,9 @@ def test_axes_of_other_images_are_moved_not_reshaped() -> None:
         np.testing.assert_array_equal(convert(frames)[..., 3 * k + c], frames[k, ..., c])
     _, convert = spaces.simplified(Box(0, 255, (4, 12, 9), np.uint8))
     np.testing.assert_array_equal(convert(frames[..., 0])[..., 2], frames[2, ..., 0])
+    planes = frames.reshape(16, 9, 9)
+    _, convert = spaces.simplified(Box(0, 255, (16, 9, 9), np.uint8))
+    np.testing.assert_array_equal(convert(planes)[..., 5], planes[5])
 
 
 def test_a_choice_is_one_hot() -> None:
