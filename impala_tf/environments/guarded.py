@@ -17,7 +17,7 @@ import tree
 
 from impala_tf.config import ConfigError, LevelRaisedError
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.results import LevelError
+from impala_tf.environments.results import BrokenEnvironmentError, LevelError
 from impala_tf.machine.restart_budget import RestartBudget
 from impala_tf.types import EnvOutput, Episode
 
@@ -26,10 +26,6 @@ MAX_RESTARTS = 5
 _POLL_S = 0.1
 
 _log = logging.getLogger("impala_tf.actor.actor")
-
-
-class BrokenEnvironmentError(Exception):
-    """An environment returned something that no agent can learn from."""
 
 
 class BrokenTooOftenError(Exception):

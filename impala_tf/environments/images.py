@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from gymnasium.spaces import Box
 
+from impala_tf.environments.results import BrokenEnvironmentError
+
 _WHITE = 255
 
 
-def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | None:
+def as_image(
+    space: Box, name: str = "observation"
+) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | None:
     """Returns the space of uint8 images [H, W, C] or [H, W], and the conversion to it.
 
     Args:
@@ -19,9 +24,11 @@ def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | Non
         frames become the image's channels. [N, N, C] has its channels last, and [C, N, N] first;
         of other images, the first or the last dimension, whichever is shorter, is the channels.
         Numbers that are not uint8 are scaled from their bounds to 0..255.
+      name: of the observation or its part, for errors.
 
     Returns:
-      (the space, the conversion); None if `space` is not one of images.
+      (the space, the conversion); None if `space` is not one of images. The conversion raises
+      BrokenEnvironmentError if an image has NaN.
 
     Raises:
       ValueError: numbers that are not uint8 have no finite bounds. The message describes this.
@@ -31,7 +38,7 @@ def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | Non
     if len(space.shape) not in (3, 4):
         return None
     order = _order(space.shape)
-    scale = _scale(space)
+    scale = _scale(space, name)
     arranged = _merged(np.empty(space.shape, np.uint8).transpose(order)).shape
     if arranged == space.shape and space.dtype == np.uint8:
         return space, lambda image: image
@@ -56,7 +63,7 @@ def _merged(image: np.ndarray) -> np.ndarray:
     return image.reshape(*image.shape[:2], -1)
 
 
-def _scale(space: Box) -> Callable[[np.ndarray], np.ndarray]:
+def _scale(space: Box, name: str) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a function that maps a space's numbers to uint8."""
     if space.dtype == np.uint8:
         return lambda image: image
@@ -71,4 +78,13 @@ def _scale(space: Box) -> Callable[[np.ndarray], np.ndarray]:
     if low.min() == low.max() and high.min() == high.max():
         low, high = low.min(), high.max()  # scalars are faster than arrays
     unit = _WHITE / np.maximum(high - low, 1e-8)
-    return lambda image: np.clip((image - low) * unit + 0.5, 0, _WHITE).astype(np.uint8)
+    may_be_nan = space.dtype is not None and space.dtype.kind == "f"
+
+    def to_shades(image: np.ndarray) -> np.ndarray:
+        shades = np.clip((image - low) * unit + 0.5, 0, _WHITE)
+        if may_be_nan and math.isnan(shades.sum()):  # as uint8, NaN would be black
+            place = np.argwhere(np.isnan(shades))[0].tolist()
+            raise BrokenEnvironmentError(f"{name} is NaN at {place}")
+        return shades.astype(np.uint8)
+
+    return to_shades

@@ -27,6 +27,10 @@ class LevelError(Exception):
     """A level returned a wrong result. The message is a line that names the level."""
 
 
+class BrokenEnvironmentError(Exception):
+    """An environment returned something that no agent can learn from."""
+
+
 @contextlib.contextmanager
 def explained(level_name: str, method: str) -> Iterator[None]:
     """Wraps a call of a level's "reset" or "step", so that LevelErrors name the level.

@@ -46,7 +46,8 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
     Vector environments make arrays of the values in `info`, which fails if these change their type.
 
     Every reset and the first step raise LevelError if their results do not fit; later steps are not
-    checked, to save time.
+    checked, to save time. Images with NaN raise BrokenEnvironmentError at every step, because they
+    would be black as uint8.
 
     Args:
       env: the environment.
@@ -68,7 +69,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
             result = self.env.reset(seed=seed, options=options or None)
             results.check("reset", result, self.env.observation_space)
         observation, info = result
-        return self._convert(observation), infos.only_numbers(info)
+        return self._seen(observation, "the reset"), infos.only_numbers(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see `gymnasium.Env.step`."""
@@ -82,12 +83,20 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = result
         # With actions of shape (1,), rewards often have it, too; vector environments need numbers.
         return (
-            self._convert(observation),
+            self._seen(observation, f"action {action}"),
             float(np.asarray(reward).item()),
             bool(terminated),
             bool(truncated),
             infos.only_numbers(info),
         )
+
+    def _seen(self, observation: Any, after: str) -> Any:
+        try:
+            return self._convert(observation)
+        except results.BrokenEnvironmentError as error:
+            raise results.BrokenEnvironmentError(
+                f"{self._level_name}: {error} after {after}"
+            ) from None
 
     def close(self) -> None:
         """Closes the environment. Errors of the level are only logged, because they do no harm."""
@@ -110,7 +119,9 @@ def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
         raise ValueError(f"has observations {space}, which hold nothing to see")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"has two parts of observations that would be called '{twice[0]}'")
-    simple = {name: _simplified_part(part) for name, part, _ in _parts(space)}
+    simple = {
+        name: _simplified_part(part, f"observation.{name}") for name, part, _ in _parts(space)
+    }
     return Dict({name: box for name, (box, _) in simple.items()}), lambda observation: {
         name: simple[name][1](value) for name, _, value in _parts(space, observation)
     }
@@ -248,9 +259,11 @@ def _parts(
             yield f"{path}{key}", part, inner
 
 
-def _simplified_part(space: Space[Any]) -> tuple[Box, Callable[[Any], np.ndarray]]:
+def _simplified_part(
+    space: Space[Any], name: str = "observation"
+) -> tuple[Box, Callable[[Any], np.ndarray]]:
     if isinstance(space, Box):
-        simple, convert = as_image(space) or (space, lambda observation: observation)
+        simple, convert = as_image(space, name) or (space, lambda observation: observation)
         _part_spec(simple)
         return simple, convert
     if _is_text(space):

@@ -19,7 +19,7 @@ from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
 from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments import suites
-from impala_tf.environments.results import LevelError
+from impala_tf.environments.results import BrokenEnvironmentError, LevelError
 from impala_tf.monitoring.render import plain_table
 from impala_tf.types import Episode, Nest
 
@@ -85,7 +85,7 @@ def errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except LevelError as error:
+    except (LevelError, BrokenEnvironmentError) as error:
         raise ConfigError(f"--level_name={error} {after()}") from error
     except Exception as error:
         raised = f"{type(error).__name__}: {error}{_place(error)}"

@@ -21,7 +21,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.machine.restart_budget import RestartBudget
 from tests.helpers.broken_worlds import FaultyCartPole
-from tests.helpers.games import level
+from tests.helpers.games import BROKEN_WORLDS, level
 
 LEVEL = "tests.helpers.broken_worlds:FaultyCartPole-v1"
 N = 3
@@ -146,6 +146,32 @@ def test_broken_environments_are_made_again_and_look_truncated(
         output = environment.step(actions)
     assert environment.restarts == 1
     assert environment.pop_episodes()
+
+
+@pytest.mark.parametrize("processes", ["always", "never"])
+@pytest.mark.parametrize(("part", "name"), [("", ""), ("eye", ".eye")])
+def test_pictures_with_nan_are_not_learned_from(
+    processes: str, part: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As uint8, NaN is 0, so the agent would learn from black pictures."""
+    env = level(
+        f"{BROKEN_WORLDS}:NanPictures-v0",
+        level_kwargs=f'{{"part": "{part}"}}',
+        environment_processes=processes,
+    )
+    environment = GuardedEnvironment(
+        lambda attempt: BatchedEnvironment(suites.make(env, 2, attempt)),
+        [env.level_name],
+        60,
+        budget=Budget(1),
+    )
+    environment.reset()
+    outputs = [environment.step(np.ones(2, np.int32)) for _ in range(3)]
+    environment.close()
+    assert environment.restarts == 1
+    assert [output.autoreset.all() for output in outputs] == [False, False, True]
+    told = f"{env.level_name}: observation{name} is NaN at [2, 3, 1] after action 1"
+    assert told in caplog.text
 
 
 def test_environments_that_break_again_and_again_end_the_actor(guard: Any) -> None:

@@ -119,6 +119,24 @@ class BrokenOnceCartPole(FaultyCartPole):
         return super().step(action)
 
 
+class NanPictures(Pictures):
+    """Shows float pictures, one of them with NaN in one place: at `at_step` of its life."""
+
+    def __init__(self, at_step: int = 3, part: str = "") -> None:
+        super().__init__((24, 32, 3), "float32")
+        self._at_step, self._steps, self._part = at_step, 0, part
+        self._pictures = self.observation_space
+        if part:
+            self.observation_space: Any = Dict({part: self._pictures})
+
+    def _picture(self) -> Any:
+        picture = np.full(self._pictures.shape, 7, np.float32)
+        if self._steps == self._at_step:
+            picture[2, 3, 1] = np.nan
+        self._steps += 1
+        return {self._part: picture} if self._part else picture
+
+
 class HugeRewardsCartPole(CartPoleEnv):
     """Gives rewards whose squares are infinite in float32."""
 
@@ -208,6 +226,7 @@ register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500)
 register("BrokenSixTimesCartPole-v1", BrokenSixTimesCartPole, max_episode_steps=500)
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
+register("NanPictures-v0", NanPictures)
 register("HugeRewardsCartPole-v1", HugeRewardsCartPole, max_episode_steps=500)
 register("Hanging-v0", Hanging)
 register("Blind-v0", Blind)

@@ -23,6 +23,7 @@ def never_asked(seen: EnvOutput, state: Nest) -> tuple[AgentOutput, Nest]:
     [
         ("FaultyCartPole-v1", '{"fault": "raise"}', "raised RuntimeError: the pole is broken at "),
         ("MisfitCartPole", '{"fault": "none"}', "step returned None as an observation "),
+        ("NanPictures-v0", "{}", "observation is NaN at [2, 3, 1] after action "),
     ],
 )
 def test_a_level_that_breaks_while_it_is_timed_is_one_line(
