@@ -136,11 +136,14 @@ def submit(given: Given) -> int:
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import run_folder
+    from impala_tf.processes.common import image_notes
 
     name = given["engine"] or registry.SSH
     config, spec = _checked(given)
     run_folder.check_flags(config, Logdir(Path(config.run.logdir)))
     callbacks.load(config.run)
+    for note in image_notes(config.environment):
+        print(f"note: {note}", file=sys.stderr)
     if config.run.mirror:
         if name not in configs.FAR_ENGINES:
             targets.check(config.run.mirror)

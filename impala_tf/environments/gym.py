@@ -20,7 +20,7 @@ from gymnasium.wrappers import TimeLimit
 
 from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError
 from impala_tf.config.own_levels import level_kwargs
-from impala_tf.environments import own_levels, spaces
+from impala_tf.environments import own_levels, shades, spaces
 from impala_tf.environments.batched import (
     AUTORESET_MODES,
     close,
@@ -154,6 +154,18 @@ def may_render(env: EnvironmentConfig) -> bool:
     if make is None:  # it has only a vector environment
         return False
     return own_levels.may_render(load_env_creator(make) if isinstance(make, str) else make)
+
+
+def image_notes(env: EnvironmentConfig) -> list[str]:
+    """Returns what `shades.notes` does. Raises what the level or making it raises."""
+    vector = _vectorize(env, 1, "sync")
+    try:
+        single = vector.envs[0] if isinstance(vector, SyncVectorEnv) else None
+        return (
+            shades.notes(env.level_name, single.env) if isinstance(single, spaces.Simplify) else []
+        )
+    finally:
+        close(vector)
 
 
 def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
@@ -324,6 +336,7 @@ SUITE = Suite(
     make=make,
     make_rendered=make_rendered,
     may_render=may_render,
+    image_notes=image_notes,
     recipe=recipe,
     takes_own=True,
     module_of=module_of,

@@ -10,6 +10,8 @@ from gymnasium.spaces import Box
 
 from impala_tf.environments.results import BrokenEnvironmentError
 
+NO_BOUND = 1e30
+"""Bounds of this size or more count as infinite, such as np.finfo(np.float32).max."""
 _WHITE = 255
 
 
@@ -31,7 +33,8 @@ def as_image(
       BrokenEnvironmentError if an image has NaN.
 
     Raises:
-      ValueError: numbers that are not uint8 have no finite bounds. The message describes this.
+      ValueError: numbers that are not uint8 have no bounds below NO_BOUND. The message describes
+        this.
     """
     if len(space.shape) == 2 and space.dtype == np.uint8:
         return space, lambda image: image
@@ -70,10 +73,11 @@ def _scale(space: Box, name: str) -> Callable[[np.ndarray], np.ndarray]:
     if space.dtype == np.bool_:
         return lambda image: image.astype(np.uint8) * np.uint8(_WHITE)
     low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
-    if not space.is_bounded() or not np.isfinite(high - low).all():
+    if not space.is_bounded() or np.maximum(np.abs(low), np.abs(high)).max() >= NO_BOUND:
         raise ValueError(
-            f"has images of {space.dtype} without bounds; give their space a finite `low` and"
-            " `high`, which become black and white"
+            f"has images of {space.dtype} without bounds; give their space the lowest and the"
+            " highest number that occur as `low` and `high`, which become black and white"
+            f" ({NO_BOUND:g} and more count as no bound)"
         )
     if low.min() == low.max() and high.min() == high.max():
         low, high = low.min(), high.max()  # scalars are faster than arrays

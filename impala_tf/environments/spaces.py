@@ -20,7 +20,7 @@ from gymnasium.spaces.utils import flatdim, flatten
 
 from impala_tf.config import plug_ins
 from impala_tf.environments import infos, results
-from impala_tf.environments.images import as_image
+from impala_tf.environments.images import NO_BOUND, as_image
 from impala_tf.types import ActionSpec, Kind, ObservationSpec
 
 _log = logging.getLogger("impala_tf.environments")
@@ -30,7 +30,6 @@ MAX_WORDS = 32
 WORD_BUCKETS = 1000
 """Words are hashed to 1 .. WORD_BUCKETS (as in the agent of the IMPALA paper); 0: no word."""
 _MAX_ONE_HOT = 100_000
-_NO_BOUND = 1e30
 
 
 class Words(Box):
@@ -114,16 +113,16 @@ def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
     """
     if not isinstance(space, (Dict, Tuple)):
         return _simplified_part(space)
-    names = [name for name, _, _ in _parts(space)]
+    names = [name for name, _, _ in named_parts(space)]
     if not names:
         raise ValueError(f"has observations {space}, which hold nothing to see")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"has two parts of observations that would be called '{twice[0]}'")
     simple = {
-        name: _simplified_part(part, f"observation.{name}") for name, part, _ in _parts(space)
+        name: _simplified_part(part, f"observation.{name}") for name, part, _ in named_parts(space)
     }
     return Dict({name: box for name, (box, _) in simple.items()}), lambda observation: {
-        name: simple[name][1](value) for name, _, value in _parts(space, observation)
+        name: simple[name][1](value) for name, _, value in named_parts(space, observation)
     }
 
 
@@ -226,7 +225,7 @@ def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         np.clip(bound.ravel().astype(np.float64), limits.min, limits.max)
         for bound in (space.low, space.high)
     )
-    bounded = np.maximum(np.abs(low), np.abs(high)) < _NO_BOUND
+    bounded = np.maximum(np.abs(low), np.abs(high)) < NO_BOUND
     bounded &= np.isfinite(space.low).ravel() & np.isfinite(space.high).ravel()
     finite_low, finite_high = np.where(bounded, low, -1), np.where(bounded, high, 1)
     return low, high, (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
@@ -246,17 +245,20 @@ def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
     return scale
 
 
-def _parts(
-    space: Dict | Tuple, value: Any = None, path: str = ""
+def named_parts(
+    space: Space[Any], value: Any = None, path: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (path, space, value) for all parts; a nested part is named "outer.inner"."""
+    """Yields (path, space, value) for all parts; a nested part is named "outer.inner".
+
+    A space without parts is its only part, and its path is ''.
+    """
+    if not isinstance(space, (Dict, Tuple)):
+        yield path, space, value
+        return
     items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
     for key, part in items:
         inner = None if value is None else value[key]
-        if isinstance(part, (Dict, Tuple)):
-            yield from _parts(part, inner, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", part, inner
+        yield from named_parts(part, inner, f"{path}.{key}" if path else str(key))
 
 
 def _simplified_part(

@@ -25,6 +25,7 @@ class Suite:
         simple form of `spaces.simplified`.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
       may_render: returns quickly whether `make_rendered` seems to work for a level.
+      image_notes: returns a line for each image of a level of which agents would see little.
       recipe: returns how to make one environment without this package (see `suites.recipe`).
       about: a line about its levels.
       installed: returns the names of the levels on this machine.
@@ -45,6 +46,7 @@ class Suite:
     about: str
     installed: Callable[[], Iterable[str]]
     may_render: Callable[[EnvironmentConfig], bool] = lambda env: True
+    image_notes: Callable[[EnvironmentConfig], list[str]] = lambda env: []
     recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -183,6 +184,19 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
       None if only this package can make the environment as agents see it.
     """
     return None if len(levels(env)) > 1 else suite_of(env).recipe(env)
+
+
+def image_notes(env: EnvironmentConfig) -> list[str]:
+    """Returns a line for each image of which agents would see little; see `shades.notes`.
+
+    Levels with images that are not uint8 are played for a moment. An error of a level is no
+    concern of this function: what makes the level for training describes it.
+    """
+    found = []
+    for level in levels(env):
+        with contextlib.suppress(Exception, SystemExit):
+            found += suite_of(level).image_notes(level)
+    return found
 
 
 def may_render(env: EnvironmentConfig) -> bool:

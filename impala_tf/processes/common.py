@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config, Given
+from impala_tf.config import Config, EnvironmentConfig, Given
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
@@ -51,6 +51,12 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     configs.check_network(config)
     configs.check_algorithm(config, spec)
     return config, spec
+
+
+def image_notes(env: EnvironmentConfig) -> list[str]:
+    """Returns a line for each image of the levels of which agents would see little."""
+    with _told_if_slow(f"playing {env.level_name} for a moment"), same_folder():
+        return suites.image_notes(env)
 
 
 @contextlib.contextmanager

@@ -50,6 +50,8 @@ def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: F
     display = Display(lambda: status.read_status(path), interval_s=interval_s, may_lose=may_lose)
     if training.needs:
         display.say(training.needs)
+    for note in training.image_notes:
+        display.say(f"note: {note}")
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
     if few := configs.few_batches(training.config, training.spec):
@@ -99,6 +101,8 @@ def _print_plan(training: LocalTraining) -> None:
     optimizer = config.optimizer
     if training.needs:
         print(training.needs)
+    for note in training.image_notes:
+        print(f"note: {note}")
     print(f"{spec.level_name}: {spec.protocol}")
     named = f"{actors} actors with" if actors > 1 else "an actor with"
     games = f"{environments} environment{'s' if environments > 1 else ''}"

@@ -92,6 +92,16 @@ def test_channels_with_bounds_of_their_own_are_scaled_each() -> None:
     assert convert(high)[0, 0].tolist() == [255, 255]
 
 
+@pytest.mark.parametrize("bound", [HUGE, 1e30, np.inf])
+@pytest.mark.parametrize("low", [None, 0])
+def test_images_with_huge_bounds_are_refused(bound: float, low: float | None) -> None:
+    """Any two of their numbers would become the same shade."""
+    with pytest.raises(
+        ValueError, match="images of float32 without bounds; give their space the l"
+    ):
+        spaces.simplified(Box(-bound if low is None else low, bound, (10, 10, 3)))
+
+
 @pytest.mark.parametrize(
     "space", [Dict({}), Dict({"a.b": Discrete(2), "a": Dict({"b": Discrete(3)})})], ids=str
 )
