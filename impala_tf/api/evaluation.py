@@ -9,6 +9,7 @@ from typing import Any, Literal
 from impala_tf.api.agent import given_for
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
+from impala_tf.evaluation import games
 from impala_tf.processes import evaluate_main
 
 
@@ -43,6 +44,8 @@ def evaluate(
 ) -> Evaluation:
     """Plays whole games with the agent of a run, and writes evaluation.json there.
 
+    A game that does not end is cut after 100,000 agent steps, or at the level's time limit if that
+    is longer; a line says so, and `details` has "games_cut".
     The agent of an exported folder plays without TensorFlow, and no evaluation.json is written.
 
     Args:
@@ -65,6 +68,8 @@ def evaluate(
         raise ConfigError(f"--logdir={trained.flags['logdir']}: it learned several levels; play"
                           " them with --mode=test")  # fmt: skip
     result, _ = evaluate_main.played(trained)
+    if note := games.cut_note(result):
+        print(f"{result['level_name']}: {note}")
     if not trained.is_exported:
         evaluate_main.write(trained, result)
     if trained.evaluation.video:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from typing import Any
 
@@ -93,6 +94,11 @@ def _named_protocol(env: EnvironmentConfig) -> str:
 def frames_per_step(env: EnvironmentConfig) -> int:
     """Returns the number of emulator frames per agent step."""
     return env.frame_skip * env.num_action_repeats
+
+
+def time_limit(env: EnvironmentConfig) -> int:
+    """Returns the time limit of a game of any emulator, in agent steps."""
+    return math.ceil(env.max_episode_frames / frames_per_step(env))
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
@@ -230,6 +236,7 @@ SUITE = Suite(
     spec=spec,
     make=make,
     make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
+    time_limit=time_limit,
     recipe=recipe,
     lists={"atari57": ATARI57},
     # So all games have the same 18 actions.

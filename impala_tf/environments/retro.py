@@ -24,7 +24,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
-from impala_tf.environments.atari import console_spec, frames_per_step
+from impala_tf.environments.atari import console_spec, frames_per_step, time_limit
 from impala_tf.environments.batched import ends_with_parent
 from impala_tf.environments.suite import Suite, missing_package
 from impala_tf.types import EnvironmentSpec
@@ -190,4 +190,5 @@ SUITE = Suite(
     spec=spec,
     make=make,
     make_rendered=lambda env: make(env, num_envs=1, num_threads=1),
+    time_limit=time_limit,
 )

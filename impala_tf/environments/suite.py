@@ -25,6 +25,8 @@ class Suite:
         simple form of `spaces.simplified`.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
       may_render: returns quickly whether `make_rendered` seems to work for a level.
+      time_limit: returns the time limit of a game, in agent steps; None: if there is one, the
+        level's spec has it.
       image_notes: returns a line for each image of a level of which agents would see little.
       recipe: returns how to make one environment without this package (see `suites.recipe`).
       about: a line about its levels.
@@ -46,6 +48,7 @@ class Suite:
     about: str
     installed: Callable[[], Iterable[str]]
     may_render: Callable[[EnvironmentConfig], bool] = lambda env: True
+    time_limit: Callable[[EnvironmentConfig], int | None] = lambda env: None
     image_notes: Callable[[EnvironmentConfig], list[str]] = lambda env: []
     recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)

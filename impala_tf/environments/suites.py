@@ -186,6 +186,13 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     return None if len(levels(env)) > 1 else suite_of(env).recipe(env)
 
 
+def time_limit(env: EnvironmentConfig, index: int = 0) -> int:
+    """Returns the time limit of a game of level `index`, in agent steps; 0: none is known."""
+    level = levels(env)[index]
+    limit = suite_of(level).time_limit(level)
+    return suite_of(level).spec(level).time_limit if limit is None else limit
+
+
 def image_notes(env: EnvironmentConfig) -> list[str]:
     """Returns a line for each image of which agents would see little; see `shades.notes`.
 

@@ -28,8 +28,23 @@ _INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platli
 # Prefixes of files that are not the user's own code. "<frozen ...>" is not a file.
 _OF_OTHERS = (*(f"{folder}/" for folder in (_PACKAGE, *_INSTALLED)), "<")
 
+LONGEST_GAME = 100_000
+"""Agent steps after which a game is cut, unless its level has a longer time limit."""
+
 Summary = Mapping[str, Any]
 """The result of `summary`."""
+
+
+class CutGame(Episode):
+    """A game that did not end by itself, so that it was cut: its return and length so far."""
+
+
+def longest_game(env: EnvironmentConfig, index: int = 0) -> int:
+    """Returns after how many agent steps a game of level `index` is cut.
+
+    It is at least the level's own time limit, which is part of its protocol.
+    """
+    return max(LONGEST_GAME, suites.time_limit(env, index))
 
 
 def play(
@@ -39,12 +54,17 @@ def play(
     num_envs: int,
     num_episodes: int,
     level_name: str,
+    longest: int = LONGEST_GAME,
 ) -> Iterator[Episode | None]:
     """Plays `num_episodes` whole games in N environments; yields None for each observation.
 
     It yields a finished game after the None of its final observation, so that a video shows the
     whole game. Each environment plays a fixed number of games, because taking the games that finish
     first would favour short ones.
+
+    A game that has not ended after `longest` agent steps is yielded as a CutGame. Then what is left
+    of it does not count. Environments cannot be reset one by one, so one whose game was cut plays
+    its next game when that has ended, or when all others are done or have been cut, too.
 
     Raises:
       ConfigError: the level raised, or a game's return is not finite; the message names the level.
@@ -55,22 +75,36 @@ def play(
     def after() -> str:
         return f"after {num_episodes - games_left.sum()} of {num_episodes} games"
 
-    with errors_named(level_name, after):
-        env_output, core_state = environment.reset(), initial_state
-    while True:
-        yield None
-        for episode in environment.pop_episodes():
-            if games_left[episode.environment] > 0:
-                if not math.isfinite(episode.episode_return):
-                    problem = f"a game had NaN or infinite rewards {after()}"
-                    raise ConfigError(f"--level_name={level_name}: {problem}")
-                games_left[episode.environment] -= 1
-                yield episode
-        if not games_left.any():
-            return
-        answer, core_state = policy(env_output, core_state)
+    def counted(episode: Episode) -> Episode:
+        if not math.isfinite(episode.episode_return):
+            problem = f"a game had NaN or infinite rewards {after()}"
+            raise ConfigError(f"--level_name={level_name}: {problem}")
+        games_left[episode.environment] -= 1
+        return episode
+
+    while games_left.any():
         with errors_named(level_name, after):
-            env_output = environment.step(np.asarray(answer.action))
+            env_output, core_state = environment.reset(), initial_state
+        returns, lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        was_cut = np.zeros(num_envs, np.bool_)
+        while True:
+            yield None
+            returns += env_output.reward
+            lengths += ~env_output.autoreset
+            for episode in environment.pop_episodes():
+                n = episode.environment
+                returns[n] = lengths[n] = 0
+                if games_left[n] > 0 and not was_cut[n]:
+                    yield counted(episode)
+                was_cut[n] = False
+            for n in np.flatnonzero((lengths >= longest) & (games_left > 0) & ~was_cut):
+                was_cut[n] = True
+                yield counted(CutGame(float(returns[n]), int(lengths[n]), int(n)))
+            if was_cut[games_left > 0].all():
+                break
+            answer, core_state = policy(env_output, core_state)
+            with errors_named(level_name, after):
+                env_output = environment.step(np.asarray(answer.action))
 
 
 @contextlib.contextmanager
@@ -100,8 +134,12 @@ def _place(error: Exception) -> str:
 
 
 def summary(episodes: list[Episode]) -> dict[str, Any]:
-    """Returns statistics of the games' unclipped returns (sample standard deviation), JSON-able."""
+    """Returns statistics of the games' unclipped returns (sample standard deviation), JSON-able.
+
+    Only if games were cut, it has "games_cut", their number.
+    """
     returns = [episode.episode_return for episode in episodes]
+    cut = sum(isinstance(episode, CutGame) for episode in episodes)
     return {
         "num_episodes": len(returns),
         "mean": statistics.fmean(returns),
@@ -111,7 +149,20 @@ def summary(episodes: list[Episode]) -> dict[str, Any]:
         "max": max(returns),
         "episode_returns": returns,
         "episode_lengths": [episode.episode_length for episode in episodes],
+        **({"games_cut": cut} if cut else {}),
     }
+
+
+def cut_note(played: Summary) -> str:
+    """Returns how many games of a summary were cut, and what helps; '' if none were."""
+    cut = played.get("games_cut", 0)
+    if not cut:
+        return ""
+    return (
+        f"{cut} of {played['num_episodes']} games had not ended after"
+        f" {max(played['episode_lengths']):,} steps and {'was' if cut == 1 else 'were'} cut there;"
+        " the level needs a time limit (`max_episode_steps`)"
+    )
 
 
 def with_normalized(env: EnvironmentConfig, played: Summary) -> dict[str, Any]:

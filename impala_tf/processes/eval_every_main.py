@@ -36,19 +36,25 @@ def main(arguments: list[str]) -> None:
     environment = dataclasses.replace(player.environment, environment_processes="never")
     player = player._replace(environment=environment)
     count = len(suites.levels(environment))
-    rows = [{**trained.progress, **_row(player, index)} for index in range(count)]
-    print(result_line(NAME, Evaluation(trained.environment_frames, rows)._asdict()))
+    played = [_played(player, index) for index in range(count)]
+    found = Evaluation(
+        trained.environment_frames,
+        [{**trained.progress, **row} for row, _ in played],
+        [note for _, note in played if note],
+    )
+    print(result_line(NAME, found._asdict()))
 
 
-def _row(player: Player, index: int) -> Mapping[str, Any]:
-    """Plays level `index`; returns its columns of evaluation.csv."""
+def _played(player: Player, index: int) -> tuple[Mapping[str, Any], str]:
+    """Plays level `index`; returns its columns of evaluation.csv, and what the user should know."""
     level = suites.levels(player.environment)[index]
     unseen = suites.unseen(player.environment, index)
     env = unseen or player.environment
     began_at = time.monotonic()
     episodes = evaluate_main.play(player, env, index, num_threads=1)
     summary = games.summary(episodes)
-    return {
+    note = games.cut_note(summary)
+    row = {
         "level_name": level.level_name,
         "played": "unseen levels" if unseen else "other seeds",
         "episodes": summary["num_episodes"],
@@ -59,6 +65,7 @@ def _row(player: Player, index: int) -> Mapping[str, Any]:
         "evaluation_s": time.monotonic() - began_at,
         "protocol": suites.spec(suites.levels(env)[index]).protocol,
     }
+    return row, f"evaluation of {level.level_name}: {note}" if note else ""
 
 
 if __name__ == "__main__":

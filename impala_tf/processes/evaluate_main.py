@@ -126,6 +126,7 @@ def _level(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     )
     if "normalized_mean" in scores:
         text += f", normalised {scores['normalized_mean']:.3f}"
+    text = "; ".join(filter(None, [text, games.cut_note(scores)]))
     if "test" not in sets:
         return scores, [text]
     report = games.generalization(sets, summaries)
@@ -147,7 +148,12 @@ def _levels(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
             None if unseen is None else games.summary(play(agent, unseen, index))
         )
     report = games.several_levels(levels, summaries, unseen_summaries)
-    return report, [games.several_levels_table(report)]
+    notes = [
+        f"{level.level_name}: {note}"
+        for level, played in zip(levels, summaries, strict=True)
+        if (note := games.cut_note(played))
+    ]
+    return report, [games.several_levels_table(report), *notes]
 
 
 def write_films(agent: Player) -> None:
@@ -178,7 +184,7 @@ def write_films(agent: Player) -> None:
 def play(
     agent: Player, env: EnvironmentConfig, index: int = 0, num_threads: int = 0
 ) -> list[Episode]:
-    """Plays whole games in the environments of `env`.
+    """Plays whole games in the environments of `env`; see `games.play` for those that do not end.
 
     Their seeds derive from --seed, and differ from those of training.
 
@@ -199,11 +205,18 @@ def play(
     episodes: list[Episode] = []
     printed_at = time.monotonic()
     with same_folder():
+        longest = games.longest_game(env, index)
         with games.errors_named(name, lambda: "before the first game"):  # it is timed when made
             vector_env = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
         with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
             for episode in games.play(
-                policy, agent.initial_state(num_envs), environment, num_envs, num_games, name
+                policy,
+                agent.initial_state(num_envs),
+                environment,
+                num_envs,
+                num_games,
+                name,
+                longest,
             ):
                 if episode is not None:
                     episodes.append(episode)

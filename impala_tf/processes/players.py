@@ -137,13 +137,14 @@ def filmed(
       ConfigError: the level cannot be rendered, or raises.
     """
     seed = seed_of(player.flags["seed"], "video")
+    longest = games.longest_game(player.environment, index)
     game = RenderedGame(player.environment, seed, index)
     policy = player.policy(1, seed, player.evaluation.test_policy)
 
     def pictures() -> Iterator[np.ndarray]:
         name = suites.levels(player.environment)[index].level_name
         start = player.initial_state(1)
-        for episode in games.play(policy, start, game.environment, 1, num_games, name):
+        for episode in games.play(policy, start, game.environment, 1, num_games, name, longest):
             if episode is None:
                 yield game.frame()
 

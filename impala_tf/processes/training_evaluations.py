@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
+from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.processes import beside
 from impala_tf.processes.beside import Beside, Work
 
@@ -27,6 +28,8 @@ class Evaluation(NamedTuple):
     """The frames that its policy was trained for."""
     rows: Sequence[Mapping[str, Any]]
     """A row of evaluation.csv for each level."""
+    notes: Sequence[str] = ()
+    """What the user should know of the levels."""
 
 
 class TrainingEvaluations(Beside):
@@ -65,6 +68,8 @@ class TrainingEvaluations(Beside):
         """Passes on the rows."""
         evaluation = Evaluation(**result)
         self._add(evaluation.rows)
+        for note in evaluation.notes:
+            _log.warning("%s", note, extra=FOR_USER)
         for row in evaluation.rows:
             _log.info(
                 "evaluation at %s frames: %s: mean return %.2f in %d games, %s; %s",

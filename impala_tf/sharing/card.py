@@ -13,6 +13,7 @@ from impala_tf import config as configs
 from impala_tf.config import Given
 from impala_tf.evaluation import exported
 from impala_tf.evaluation.exported import About
+from impala_tf.evaluation.games import cut_note
 from impala_tf.reporting import numbers
 from impala_tf.reporting.runs import Run
 from impala_tf.sharing.faithful import Difference
@@ -114,6 +115,7 @@ def _evaluation(facts: Facts) -> str:
         "",
         f"Whole games, rewards not clipped, {facts.evaluation['test_policy']} actions, seed"
         f" {facts.evaluation['seed']}; played with {exported.MODEL}.",
+        *(f"{row['level_name']}: {note}." for row in _rows(facts) if (note := cut_note(row))),
         "",
         f"Protocol: {facts.evaluation['protocol']}.",
     ]

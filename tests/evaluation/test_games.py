@@ -16,9 +16,10 @@ from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
-from impala_tf.evaluation.games import play, summary
+from impala_tf.evaluation.games import CutGame, cut_note, longest_game, play, summary
 from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
 from tests.helpers.agents import make_agent
+from tests.helpers.games import WORLDS, level, pong
 
 LEVEL = "Level-v0"
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
@@ -164,6 +165,63 @@ def test_sampled_games_depend_on_the_seed_and_greedy_ones_do_not() -> None:
     assert played("sampled", 1) != played("sampled", 2)
     assert played("greedy", 1) == played("greedy", 2)
     assert played("greedy", 1) != played("sampled", 1)
+
+
+NEVER = 10**9
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_episodes", "expected", "steps"),
+    [
+        ((NEVER,), 2, [CutGame(7.0, 7, 0)] * 2, 7 + 7),
+        ((7,), 1, [Episode(7.0, 7, 0)], 7),
+        ((3, NEVER), 4, [Episode(3.0, 3, 0)] * 2 + [CutGame(7.0, 7, 1)] * 2, 7 + 7),
+        # What is left of the first one's game, 2 steps, does not count.
+        ((9, 4), 6, [CutGame(7.0, 7, 0)] * 3 + [Episode(4.0, 4, 1)] * 3, 9 + 1 + 7 + 7),
+    ],
+    ids=str,
+)
+def test_games_that_do_not_end_are_cut(
+    lengths: tuple[int, ...], num_episodes: int, expected: list[Episode], steps: int
+) -> None:
+    """An evaluation of a level without a time limit would never end, nor would its video."""
+    environment, num_envs = Lengths(*lengths), len(lengths)
+    found = games(play(always_0, (), environment, num_envs, num_episodes, LEVEL, longest=7))
+    found.sort(key=lambda game: game.environment)
+    assert found == expected
+    assert [type(game) for game in found] == [type(game) for game in expected]
+    assert environment.steps == steps
+
+
+def test_the_return_of_a_cut_game_is_that_so_far() -> None:
+    """The games have 3, 2 and 4 steps with rewards 1, 2, 3, ..., and only the last is cut."""
+    environment = RecordingEnvironment(SCRIPTED, num_envs=1)
+    found = games(play(always_0, (), environment, 1, 3, LEVEL, longest=3))
+    environment.close()
+    assert found == [Episode(6.0, 3), Episode(3.0, 2), CutGame(6.0, 3)]
+    assert summary(found)["games_cut"] == 1
+    assert cut_note(summary(found)) == (
+        "1 of 3 games had not ended after 3 steps and was cut there; the level needs a time limit"
+        " (`max_episode_steps`)"
+    )
+    assert cut_note(summary(found[:2])) == ""
+
+
+@pytest.mark.parametrize(
+    ("env", "limit"),
+    [
+        (level(f"{WORLDS}:Pictures-v0"), 100_000),
+        (CARTPOLE, 100_000),
+        (level("CartPole-v1", level_kwargs='{"max_episode_steps": 300000}'), 300_000),
+        (level(f"{WORLDS}:acrobot,{WORLDS}:Pictures-v0"), 100_000),
+        (pong(), 100_000),
+        (pong(frame_skip=1), 108_000),
+        (pong(max_episode_frames=1_000_000, frame_skip=2), 500_000),
+    ],
+)
+def test_a_longer_time_limit_of_the_level_wins(env: EnvironmentConfig, limit: int) -> None:
+    """It is part of the protocol."""
+    assert longest_game(env) == limit
 
 
 def test_play_yields_once_per_frame_of_a_video() -> None:

@@ -1,21 +1,46 @@
-"""An evaluation of a level that breaks: one line for its author."""
+"""An evaluation of a level that breaks, or whose games do not end: one line for its author."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from impala_tf.config import ConfigError, EvaluationConfig
+from impala_tf.agents.interface import Policy
+from impala_tf.api import evaluation
+from impala_tf.config import ConfigError, EnvironmentConfig, EvaluationConfig
 from impala_tf.environments import suites
-from impala_tf.processes import evaluate_main
+from impala_tf.evaluation import games
+from impala_tf.processes import beside_main, eval_every_main, evaluate_main, players
 from impala_tf.processes.players import Player
 from impala_tf.types import AgentOutput, EnvOutput, Nest
-from tests.helpers.games import BROKEN_WORLDS, level
+from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
 
 
 def never_asked(seen: EnvOutput, state: Nest) -> tuple[AgentOutput, Nest]:
     raise AssertionError("no game begins")
+
+
+def always_0(seen: EnvOutput, state: Nest) -> tuple[AgentOutput, Nest]:
+    num_envs = len(seen.reward)
+    return AgentOutput(np.zeros(num_envs, np.int32), np.zeros((num_envs, 2), np.float32)), state
+
+
+def player_of(env: EnvironmentConfig, policy: Policy) -> Player:
+    return Player(
+        flags={"seed": 1, "metrics_interval_s": 10.0, "agent_name": "A"},
+        environment=env,
+        evaluation=EvaluationConfig(test_num_episodes=2),
+        spec=suites.spec(env),
+        source=Path("ckpt-1"),
+        environment_frames=1,
+        is_exported=False,
+        initial_state=lambda num_envs: (),
+        policy=lambda num_envs, seed, choice: policy,
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,19 +56,56 @@ def test_a_level_that_breaks_while_it_is_timed_is_one_line(
 ) -> None:
     """It is stepped before the first game, to find out where to run it: that was a traceback."""
     env = level(f"{BROKEN_WORLDS}:{name}", level_kwargs=settings)
-    player = Player(
-        flags={"seed": 1, "metrics_interval_s": 10.0},
-        environment=env,
-        evaluation=EvaluationConfig(test_num_episodes=2),
-        spec=suites.spec(env),
-        source=Path("ckpt-1"),
-        environment_frames=1,
-        is_exported=False,
-        initial_state=lambda num_envs: (),
-        policy=lambda num_envs, seed, choice: never_asked,
-    )
+    player = player_of(env, never_asked)
     with pytest.raises(ConfigError) as caught:
         evaluate_main.play(player, env)
     (line,) = caught.value.problems
     assert line.startswith(f"--level_name={env.level_name}: {problem}")
     assert line.endswith(" before the first game")
+
+
+CUT = (
+    "2 of 2 games had not ended after 5 steps and were cut there; the level needs a time limit"
+    " (`max_episode_steps`)"
+)
+
+
+def test_the_result_says_that_games_were_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its games last 7 steps."""
+    monkeypatch.setattr(games, "LONGEST_GAME", 5)
+    result, (text,) = evaluate_main.played(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
+    assert str(text).endswith(f"min 0, max 0; {CUT}")
+    assert (result["games_cut"], result["episode_lengths"]) == (2, [5, 5])
+    both = level(f"{WORLDS}:Pictures-v0,{WORLDS}:ArrayRewards-v0")
+    result, (_, *notes) = evaluate_main.played(player_of(both, always_0))
+    assert notes == [f"{WORLDS}:{name}-v0: {CUT}" for name in ("Pictures", "ArrayRewards")]
+    monkeypatch.undo()
+    result, (text,) = evaluate_main.played(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
+    assert str(text).endswith("min 0, max 0")
+    assert "games_cut" not in result
+
+
+def test_evaluations_of_a_run_say_that_games_were_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(games, "LONGEST_GAME", 5)
+    env = level(f"{WORLDS}:Pictures-v0")
+    trained = SimpleNamespace(progress={"environment_frames": 7}, environment_frames=7)
+    monkeypatch.setattr(beside_main, "load", lambda arguments: trained)
+    monkeypatch.setattr(players, "of_checkpoint", lambda trained: player_of(env, always_0))
+    eval_every_main.main([])
+    found = json.loads(capsys.readouterr().out.partition(": ")[2])
+    assert found["notes"] == [f"evaluation of {env.level_name}: {CUT}"]
+    assert found["rows"][0]["length_mean"] == 5
+
+
+def test_an_evaluation_in_python_says_that_games_were_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(games, "LONGEST_GAME", 5)
+    env = level(f"{WORLDS}:Pictures-v0")
+    player = player_of(env, always_0)._replace(is_exported=True)
+    monkeypatch.setattr(evaluation, "given_for", lambda *settings: None)
+    monkeypatch.setattr(evaluate_main, "load", lambda given: player)
+    assert evaluation.evaluate("anywhere", 2).lengths == (5, 5)
+    assert f"{env.level_name}: {CUT}" in capsys.readouterr().out

@@ -25,6 +25,7 @@ frames = int(pathlib.Path(sys.argv[1]).read_text())
 row = dict(level_name="L", return_mean=7.0, episodes=3, played="other seeds", protocol="P")
 print("evaluation: " + json.dumps(dict(environment_frames=frames, rows=[row])))
 """
+NOTES = PLAYS.replace("rows=[row]", "rows=[row], notes=['games were cut']")
 # Its level prints at exit what looks like a result.
 PRINTS = f"{PLAYS}print('evaluation: finished'); print('evaluation: 3')"
 # Its level has a fault.
@@ -116,6 +117,17 @@ def test_what_a_level_prints_last_is_not_taken_for_a_result(train: Callable[...,
         training.reach(frames)
     training.find(1)
     assert training.found[0][0]["return_mean"] == 7.0
+
+
+def test_what_its_user_must_know_is_a_note(
+    train: Callable[..., Training], caplog: pytest.LogCaptureFixture
+) -> None:
+    training = train(NOTES)
+    for frames in (500, 1100):
+        training.reach(frames)
+    training.find(1)
+    told = [record for record in caplog.records if getattr(record, "for_user", False)]
+    assert [record.getMessage() for record in told] == ["games were cut"]
 
 
 def test_it_is_not_evaluated_twice(train: Callable[..., Training]) -> None:
