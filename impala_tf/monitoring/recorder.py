@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from impala_tf.machine.process_memory import peak_mib
+from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.monitoring.rows import Breakdown, EpisodeWindow, LearnerRows, LevelRows, Rates
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import ActorReport, Episode, Progress
@@ -27,6 +29,9 @@ _OF_LEARNERS = (
 _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
 
 
+_log = logging.getLogger(__name__)
+
+
 class RunRecorder:
     """The statistics of one learner. Rank 0's recorder also writes the rows of all learners.
 
@@ -39,6 +44,8 @@ class RunRecorder:
       replay_steps: returns how many agent steps are in the replay buffer; None: there is none.
       info_metrics: the names of `Episode.info`.
       members: the numbers of the learners, by rank; (): they equal the ranks.
+      endless_after: the user is told if no game has ended after this many environment frames; None:
+        games end.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class RunRecorder:
         replay_steps: Callable[[], int] | None = None,
         info_metrics: Sequence[str] = (),
         members: Sequence[int] = (),
+        endless_after: int | None = None,
     ) -> None:
         self._writers = writers
         self._learner_rows = LearnerRows(learners_writer, members)
@@ -65,6 +73,7 @@ class RunRecorder:
         self._queue_size = queue_size
         self._replay_steps = replay_steps
         self._interval_s = interval_s
+        self._endless_after = endless_after
         self._window = EpisodeWindow(info_metrics)
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
@@ -186,10 +195,22 @@ class RunRecorder:
             **_reduce(stats),
         }
         self.last_row = row
+        self._note_endless_games(row)
         for breakdown in self._breakdowns:  # first, because callbacks may use the levels' rows
             breakdown.write(row, intervals)
         for writer in self._writers.values():
             writer.write(row)
+
+    def _note_endless_games(self, row: dict[str, Any]) -> None:
+        frames = self._endless_after
+        if frames is None or row["episodes"] or row["environment_frames"] < frames:
+            return
+        self._endless_after = None  # said once
+        _log.warning(
+            "no game has ended in %s frames, and the mean return is that of games that have ended;"
+            " if they need not end, give the level a time limit (`max_episode_steps`)",
+            f"{frames:,}", extra=FOR_USER,
+        )  # fmt: skip
 
     def state(self) -> dict[str, Any]:
         """Returns clocks, episodes and the writers' positions, for a checkpoint."""

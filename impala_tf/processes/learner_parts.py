@@ -62,6 +62,9 @@ from impala_tf.transport import (
 )
 from impala_tf.types import EnvironmentSpec, Sent
 
+_LONG_WITHOUT_GAMES = 1_000_000  # environment frames, at least
+_LONG_GAME = 10_000  # agent steps, in each environment
+
 _log = logging.getLogger("impala_tf.learner")
 
 
@@ -300,8 +303,20 @@ def _recorder(
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
         names,
         group.members,
+        _endless_after(config, spec),
     )
     return recorder, receivers
+
+
+def _endless_after(config: Config, spec: EnvironmentSpec) -> int | None:
+    """Returns in how many frames a game should end; None: each level has a time limit."""
+    levels = suites.levels(config.environment)
+    if spec.time_limit or all(suites.suite_of(level).time_limit(level) for level in levels):
+        return None
+    process = config.process
+    actors = len(configs.split(process.actor_hosts)) or process.num_actors
+    steps = _LONG_GAME * actors * process.envs_per_actor
+    return max(_LONG_WITHOUT_GAMES, steps * spec.frames_per_step)
 
 
 def _told(

@@ -30,10 +30,12 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
     def make(**more: Any) -> LearnerParts:
         close()
         flags = Given().replace(
-            level_name="CartPole-v1",
-            logdir=str(tmp_path / "run"),
-            learner_hosts="127.0.0.1:0",
-            **more,
+            **{
+                "level_name": "CartPole-v1",
+                "logdir": str(tmp_path / "run"),
+                "learner_hosts": "127.0.0.1:0",
+                **more,
+            },
         )
         config, spec = resolve(flags)
         made.append(learner_parts.build(config, spec, logdir_of(config), LearnerGroup()))
