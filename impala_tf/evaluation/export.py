@@ -18,6 +18,7 @@ from impala_tf.config import ConfigError
 from impala_tf.environments import spaces
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.evaluation import exported_player
+from impala_tf.evaluation.games import LONGEST_GAME
 from impala_tf.logdir import write_atomically
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
@@ -157,6 +158,7 @@ def export(
     recipe: dict[str, Any] | None,
     folder: Path,
     flag: str = "--logdir",
+    longest_game: int = LONGEST_GAME,
 ) -> list[str]:
     """Writes the SavedModel with the signatures "sampled" and "greedy", and its player.
 
@@ -168,6 +170,7 @@ def export(
         this is not possible, and no player is written.
       folder: the folder to write, which is replaced if it exists.
       flag: the flag that determines the folder, for messages.
+      longest_game: after how many agent steps the player cuts a game.
 
     Returns:
       The names of the written files.
@@ -186,7 +189,12 @@ def export(
     written = ["saved_model.pb"]
     if recipe is not None:
         inputs = input_names(spec.observation)
-        level = {"level_name": spec.level_name, "protocol": spec.protocol, "inputs": inputs}
+        level = {
+            "level_name": spec.level_name,
+            "protocol": spec.protocol,
+            "inputs": inputs,
+            "longest_game": longest_game,
+        }
         write_atomically(temporary / "level.json", json.dumps(level | recipe, indent=1) + "\n")
         shutil.copyfile(exported_player.__file__, temporary / "play.py")
         written += ["level.json", "play.py"]

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 
 
 def play(games: int = 10, choice: str = "sampled") -> list[float]:
-    """Plays whole games and returns their returns."""
+    """Plays whole games and returns their returns; prints how many were cut, if any were."""
     level = json.loads((FOLDER / "level.json").read_text())
     for module in level["imports"]:
         importlib.import_module(module)
@@ -37,7 +37,8 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
     }
     observation, info = env.reset(seed=1)
     returns: list[float] = []
-    total, starts, over = 0.0, True, False
+    total, length, starts, over = 0.0, 0, True, False
+    cut = 0
     lives = info["lives"][0] if counts_lives else 0
     while len(returns) < games:
         for part, name in level["inputs"].items():
@@ -58,9 +59,22 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
             old_lives, lives = lives, info["lives"][0]
             starts = starts or bool(0 < lives < old_lives and not was_over and not terminated[0])
         total += float(reward[0])
+        length += same_step or not was_over
         if over:
             returns.append(total)
-            total = 0.0
+            total, length = 0.0, 0
+        elif length >= level["longest_game"]:
+            cut += 1
+            returns.append(total)
+            total, length, starts, over = 0.0, 0, True, False
+            observation, info = env.reset()
+            inputs["reward"] = np.zeros(1, np.float32)
+            lives = info["lives"][0] if counts_lives else 0
+    if cut:
+        print(
+            f"{cut} of {games} games had not ended after {level['longest_game']:,} steps and were"
+            " cut there; the level needs a time limit (max_episode_steps)"
+        )
     return returns
 
 

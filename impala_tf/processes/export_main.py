@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from impala_tf.config import Given, user_commands
 from impala_tf.environments import suites
+from impala_tf.evaluation import games
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.tensorflow_startup import import_tensorflow, select_device
 from impala_tf.processes.trained_flags import as_trained
@@ -29,7 +30,8 @@ def main(given: Given) -> int:
     action_space = suites.action_space(config.environment)
     folder = logdir_of(config).path / "export"
     recipe = suites.recipe(config.environment)
-    written = export(trained.agent, spec, action_space, recipe, folder)
+    longest = games.longest_game(config.environment)
+    written = export(trained.agent, spec, action_space, recipe, folder, longest_game=longest)
     print(f"{trained.checkpoint} at {trained.environment_frames:,} frames; {spec.protocol}")
     print(f"written to {folder}: {', '.join(written)}")
     if recipe is None:

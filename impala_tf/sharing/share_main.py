@@ -22,7 +22,7 @@ from impala_tf.config import (
     user_commands,
 )
 from impala_tf.environments import suites
-from impala_tf.evaluation import exported
+from impala_tf.evaluation import exported, games
 from impala_tf.evaluation.exported import About, ExportedAgent
 from impala_tf.logdir import Logdir
 from impala_tf.processes import evaluate_main, players, provenance
@@ -138,7 +138,8 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
     if precision == "float32":
         space, recipe = suites.action_space(config.environment), suites.recipe(config.environment)
         model, flag = folder / exported.SAVED_MODEL, f"--to={given['to']}"
-        export(trained.agent, spec, space, recipe, model, flag)
+        longest = games.longest_game(config.environment)
+        export(trained.agent, spec, space, recipe, model, flag, longest)
     evaluation = _played(folder, given)
     (folder / exported.EVALUATION).write_text(json.dumps(evaluation, indent=1) + "\n")
     flags = _repeating(logdir_of(config))

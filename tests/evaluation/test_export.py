@@ -132,6 +132,26 @@ def test_the_player_needs_no_impala_tf(name: str, tmp_path: Path) -> None:
     assert done.stdout.startswith("2 games: mean ")
 
 
+def test_the_player_cuts_games_that_do_not_end(tmp_path: Path) -> None:
+    """CartPole lasts at least 8 steps, and each gives a reward of 1."""
+    env, agent_name = LEVELS["last action"]
+    spec, space = suites.spec(env), suites.action_space(env)
+    agent, folder = make_agent(agent_name, spec), tmp_path / "export"
+    export(agent, spec, space, suites.recipe(env), folder, longest_game=5)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY, str(folder / "play.py"), "3"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    cut, result = done.stdout.splitlines()
+    assert cut.startswith("3 of 3 games had not ended after 5 steps and were cut there; ")
+    assert result.startswith("3 games: mean 5.00, returns [5.0, 5.0, 5.0]; ")
+
+
 def test_a_level_that_looks_different_without_this_package_has_no_player(tmp_path: Path) -> None:
     exported("parts", tmp_path / "export")
     assert not (tmp_path / "export" / "play.py").exists()
