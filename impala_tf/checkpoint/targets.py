@@ -264,7 +264,9 @@ def check(mirror: str) -> None:
             f"--mirror={mirror}: must name a folder in the bucket: {scheme}://BUCKET/NAME"
         )
     if not where:
-        raise ConfigError(f"--mirror={mirror}: must name a folder, not a root")
+        raise ConfigError(
+            f"--mirror={mirror}: must name a folder of the run, such as {mirror.rstrip('/')}/NAME"
+        )
     packages = ["paramiko"] if login else ["fsspec", "s3fs"] if scheme == "s3" else ["fsspec"]
     extra = "learner" if login else "mirror"
     if (login or scheme) and any(importlib.util.find_spec(name) is None for name in packages):

@@ -12,7 +12,7 @@ from impala_tf.types import Nest
 
 _MIN_RMS = 0.01
 _HIGHEST = 1e15
-"""Numbers beyond it are codes, such as "nothing there": float32 could not hold their squares."""
+"""Larger numbers are codes, such as "nothing there": sums of their squares overflow."""
 _TRUSTED_STEPS, _OUTLIER_STDS = 1000.0, 50.0
 """After so many observations, numbers that are further from the mean are outliers."""
 _MIN_STDS = (0.01, 0.01, 0.1)  # in formats 1, 2 and 3

@@ -75,7 +75,13 @@ def look_where_recorded(described: Mapping[str, Any], where: str, named: Iterabl
         return
     plug_ins.look_in_current_folder()
     if found := problems(described, where, named):
-        raise ConfigError(found)
+        imported = [name for name in _recorded(described, named) if name in sys.modules]
+        raise ConfigError(
+            f"--logdir={where}: this process has already imported another {imported[0]}, for"
+            " another run; play this run in a process of its own"
+            if imported
+            else found
+        )
     for name, theirs in _recorded(described, named).items():
         if plug_in_files.file_of(name) is None:
             sys.path.append(str(_folder(name, theirs)))
@@ -87,7 +93,14 @@ def _recorded(described: Mapping[str, Any], named: Iterable[str]) -> dict[str, P
     if not isinstance(recorded, dict):  # of an older version
         return {}
     found = {name: Path(str(recorded[name])) for name in named if name in recorded}
-    return {name: file for name, file in found.items() if file.is_file()}
+    return {name: file for name, file in found.items() if _is_here(file)}
+
+
+def _is_here(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except PermissionError:  # a folder that this user may not enter
+        return False
 
 
 def _folder(name: str, file: Path) -> Path:

@@ -12,7 +12,7 @@ from impala_tf.frontend.record import load
 
 
 def size(logdir: Path, learner_hosts: str, statuses: Sequence[Mapping[str, Any]]) -> str:
-    """Returns such as "2 learners and 24 actors on 5 machines"; '' if it ran on one machine.
+    """Returns such as "2 learners and 24 actors on 5 machines"; '' if it was not launched.
 
     Where the record of a launch over SSH is missing, the learners' statuses tell the actors that
     they had at last, by the addresses from which these connected.

@@ -58,7 +58,7 @@ class Run:
       evaluation: the results of --eval_every; for several levels, the mean (of normalised returns
         if each level has them). Without rows if there are none.
       played: on what, how many and how the games of --eval_every were played; '' if none were.
-      launched: how many learners, actors and machines it had; '' if it had one machine.
+      launched: how many learners, actors and machines it had; '' if it was not launched.
     """
 
     logdir: Path

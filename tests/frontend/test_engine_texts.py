@@ -145,6 +145,7 @@ def test_bash_can_read_what_skypilot_runs() -> None:
         ({"level_name": "procgen:coinrun"}, "learner,procgen"),
         ({"level_name": "retro:Airstriker-Genesis-v0"}, "learner,retro"),
         ({"level_name": "CartPole-v1,Ant-v5", "track": "wandb"}, "learner,worlds,wandb"),
+        ({"mirror": "gs://bucket/run"}, "learner,mirror"),
     ],
 )
 def test_machines_of_skypilot_install_what_the_run_needs(
@@ -153,6 +154,7 @@ def test_machines_of_skypilot_install_what_the_run_needs(
     """Every node ended because a package of its level was missing, on machines that cost money."""
     setup = task(SKYPILOT.without("mirror").replace(**flags))["setup"]
     assert f" -e '.[{extras}]'" in setup
+    assert (" gcsfs" in setup) == flags.get("mirror", "").startswith("gs://")
     assert ("libqt5gui5" in setup) == ("procgen" in extras)
     subprocess.run(["bash", "-n"], input=setup, text=True, check=True)
 

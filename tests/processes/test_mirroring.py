@@ -233,7 +233,7 @@ def test_fresh_moves_the_mirror_aside_too(start: Any, tmp_path: Path) -> None:
         code, out, err = start(*flags, *more).wait()
         assert code == 0, err + out
     assert f"the run that was in {share} is now in {share}.1" in out
-    assert "brought back" not in out
+    assert "restored from" not in out
     assert brought_back(Logdir(tmp_path / "share.1")) == brought_back(Logdir(tmp_path / "run.1"))
     code, out, err = start(*flags, "--seed=2", f"--logdir={tmp_path / 'other'}").wait()
     assert code == 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +118,21 @@ def test_runs_of_other_machines_and_of_older_versions_go_on(
     enter(tmp_path / "other")
     assert played(run) == 30
     resume(run)
+
+
+def test_a_file_that_this_user_may_not_see_is_as_if_it_were_not_here(
+    run: Path, tmp_path: Path, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, stat = tmp_path / "one", os.stat
+
+    def refused(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(f"{hidden}/"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *arguments, **options)
+
+    enter(tmp_path / "other")
+    monkeypatch.setattr("os.stat", refused)
+    assert played(run) == 30
 
 
 def test_what_a_launch_copies_is_not_recorded() -> None:

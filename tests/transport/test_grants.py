@@ -118,16 +118,19 @@ def test_a_retry_keeps_its_place_when_the_call_before_it_ends() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
         assert await grants.wait(ACTORS[0], 0) and await grants.wait(ACTORS[1], 0)
         broken = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
-        await asyncio.sleep(0.3)
+        await pause()
         retry = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
         later = asyncio.ensure_future(grants.wait(ACTORS[3], 0))
-        await asyncio.sleep(0.3)
-        assert broken.done() and not broken.result()
+        await pause()
+        broken.cancel()
+        await pause()
         grants.ended(ACTORS[0], 0, in_queue=True)
         assert await retry
+        assert not later.done()
+        grants.release()
         assert not await later
 
-    run(test, hold_s=0.5)
+    run(test)
 
 
 def test_every_wait_of_a_run_that_is_over_ends() -> None:

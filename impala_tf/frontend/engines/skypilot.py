@@ -32,7 +32,7 @@ _SETUP = """\
 set -e
 python=$(command -v python3.11 || command -v python3.12 || echo python3)
 "$python" -m venv .venv
-.venv/bin/python -m pip install -c impala_tf/constraints.txt -e '.[{extras}]'
+.venv/bin/python -m pip install -c impala_tf/constraints.txt -e '.[{extras}]'{more}
 """
 _PROCGEN = """\
 # EnvPool's games of Procgen load it.
@@ -161,7 +161,8 @@ def _task(given: Given) -> dict[str, Any]:
         resources["job_recovery"] = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [LEFT]}
     name, credentials = _name(given), credentials_of(given)
     needed = extras.of_run(given.everything())
-    packages = _SETUP.format(extras=",".join(["learner", *needed]))
+    more = " gcsfs" if given["mirror"].startswith("gs://") else ""  # not in the extra `mirror`
+    packages = _SETUP.format(extras=",".join(["learner", *needed]), more=more)
     return {
         "name": name,
         "num_nodes": learners + actors,
