@@ -10,7 +10,6 @@ second. Machines are noisy: only ratios from one run are meaningful.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 import many_runs
 import numpy as np
 
-from impala_tf.config import EnvironmentConfig
+from impala_tf.config import EnvironmentConfig, cores_here
 from impala_tf.environments import suites
 
 LEVEL = "PongNoFrameskip-v4"
@@ -32,9 +31,7 @@ WARM_UP_ROWS = 5
 
 def emulator_steps_per_s() -> float:
     """Returns the agent steps per second of the environment alone, with random actions."""
-    env = suites.make(
-        EnvironmentConfig(level_name=LEVEL), NUM_ENVS, 1, num_threads=os.cpu_count() or 1
-    )
+    env = suites.make(EnvironmentConfig(level_name=LEVEL), NUM_ENVS, 1, num_threads=cores_here())
     env.reset()
     actions = np.random.default_rng(0).integers(0, 6, (1000, NUM_ENVS)).astype(np.int32)
     steps, started = 0, time.monotonic()

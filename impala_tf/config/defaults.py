@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from impala_tf.config.flag_values import (
 )
 from impala_tf.config.flags import Config
 from impala_tf.config.plug_ins import split
+from impala_tf.config.this_machine import cores_here
 from impala_tf.types import Kind
 
 _LONGEST_NAME = 100  # file systems allow 255 bytes
@@ -145,11 +145,6 @@ def learner_threads(config: Config) -> int:
     measured = config.loss.algorithm == "appo" and config.agent.width_scale == 1
     shares = beside_actors and measured and agent.learns_as_fast_as_it_acts
     return max(1, cores // 2) if shares else cores
-
-
-def cores_here() -> int:
-    """Returns how many cores this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))
 
 
 def _sends_gradients(config: Config) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import Config
+from impala_tf.config.this_machine import memory_here
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 _ITEM_BYTES = {"uint8": 1, "float32": 4, "int32": 4}
@@ -48,7 +48,7 @@ def check_fits(config: Config, spec: EnvironmentSpec) -> str:
       '', as there is nothing to tell the user.
 
     Raises:
-      ConfigError: this machine has less memory.
+      ConfigError: this machine, or its container, has less memory.
     """
     process, length = config.process, config.optimizer.unroll_length
     batch_size, unroll = config.optimizer.batch_size, _unroll(config, spec)
@@ -70,13 +70,13 @@ def check_fits(config: Config, spec: EnvironmentSpec) -> str:
 
 
 def _check(flag: tuple[str, int], what: str, needed: int) -> None:
-    """Raises ConfigError if this machine has less memory than is needed."""
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Raises ConfigError if this machine or its container has less memory than is needed."""
+    has = memory_here()
     if needed > has:
         name, value = flag
         raise ConfigError(
             f"--{name}={value}: {what} would take {needed / 2**30:,.0f} GiB of memory or more, but"
-            f" this machine has {has / 2**30:,.0f} GiB; give less"
+            f" this machine or container has {has / 2**30:,.0f} GiB; give less"
         )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given, user_commands
+from impala_tf.config import Config, ConfigError, Given, cores_here, user_commands
 from impala_tf.config.addresses import split_host_port
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders, ProcessSpec
@@ -195,9 +195,8 @@ def _process(flags: Given) -> ProcessSpec:
 def _per_node(given: Given) -> int:
     if given["actors_per_node"]:
         return int(given["actors_per_node"])
-    cores = len(os.sched_getaffinity(0))
-    # Where Slurm does not confine a job to its cores, sched_getaffinity also counts other jobs'
-    # cores.
+    cores = cores_here()
+    # Where Slurm does not confine a job to its cores, those of other jobs are counted, too.
     own = os.environ.get("SLURM_CPUS_ON_NODE", "")
     return min(cores, int(own)) if re.fullmatch("[1-9][0-9]{0,8}", own) else cores
 

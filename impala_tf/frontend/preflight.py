@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from impala_tf.config import user_commands
+from impala_tf.config import this_machine, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend import project, requirements
 from impala_tf.frontend.connection import (
@@ -32,7 +32,8 @@ from impala_tf.frontend.node import probe
 from impala_tf.frontend.parallel import connected, on_all
 from impala_tf.frontend.plan import Plan, named_twice
 
-_SOURCE = Path(probe.__file__).read_bytes()
+PROBE = b"".join(Path(each).read_bytes() for each in (this_machine.__file__, probe.__file__))
+"""The program that looks at a machine, and all that it needs, as text."""
 _GIB = 1 << 30
 _STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
 _Level = Literal["ok", "warning", "bad"]
@@ -100,7 +101,7 @@ def cores(findings: list[Finding]) -> dict[str, int]:
 
 def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]:
     """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
-    done = runner.run(_probe_command(runner, task, question), _SOURCE, in_workdir=False)
+    done = runner.run(_probe_command(runner, task, question), PROBE, in_workdir=False)
     if done.status != 0:
         python = python_of(runner.node)
         raise ClusterError(f"{runner.node.name}: cannot run {python}: {done.last_line}")
@@ -111,7 +112,7 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
     # The program is sent as standard input: machines without the project must be able to run it,
     # and some login shells do not accept arguments of several lines.
-    read = f"{PYTHONS_OWN_FIRST}exec(sys.stdin.buffer.read({len(_SOURCE)}))"
+    read = f"{PYTHONS_OWN_FIRST}exec(sys.stdin.buffer.read({len(PROBE)}))"
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 
 
@@ -329,7 +330,7 @@ def _listening(runner: CommandRunner, question: Any) -> Iterator[list[tuple[str,
 
 
 def _answers(stream: Stream, asked: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
-    stream.write(_SOURCE)
+    stream.write(PROBE)
     printed = b""
     for chunk in stream.chunks():
         printed += chunk

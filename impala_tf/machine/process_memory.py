@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _PROC = Path("/proc/self")
 _INTERVAL_S = 5.0
 _M_ARENA_MAX = -8  # malloc.h, see mallopt(3)
@@ -114,28 +113,6 @@ def cpu_seconds(proc: Path = _PROC) -> float:
         return 0.0  # not Linux, or the process has ended
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime: proc(5)
     return own + sum(cpu_seconds(proc.parent / child) for child in _children(proc))
-
-
-def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
-    """Returns how much memory processes can still allocate, on this machine and in its container.
-
-    Args:
-      meminfo: /proc/meminfo, see proc(5).
-      cgroup: the folder of this process's cgroup (version 2), as seen in a container.
-
-    Returns:
-      The number of bytes; None on systems that do not report it.
-    """
-    limits = []
-    with contextlib.suppress(OSError):
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-        limits += [
-            1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
-        ]
-    with contextlib.suppress(OSError, ValueError):  # "max": no limit
-        limit = int((cgroup / "memory.max").read_text(encoding="ascii"))
-        limits.append(limit - int((cgroup / "memory.current").read_text(encoding="ascii")))
-    return min(limits, default=None)
 
 
 def _peak_kib(status: Path) -> int | None:

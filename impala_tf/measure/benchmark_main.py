@@ -19,7 +19,15 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.config import ClusterConfig, Config, ConfigError, Given, tf_config, user_commands
+from impala_tf.config import (
+    ClusterConfig,
+    Config,
+    ConfigError,
+    Given,
+    cores_here,
+    tf_config,
+    user_commands,
+)
 from impala_tf.logdir import Logdir
 from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
@@ -114,7 +122,7 @@ def _measure(
         checkpoint = in_processes.measure("checkpoint", config, spec, seconds)
     with telling("measuring a whole run", console):
         whole = _whole(flags, config.benchmark.benchmark_seconds)
-    cores = len(os.sched_getaffinity(0))
+    cores = cores_here()
     gpu = slower_gpu(parts, cores)
     limit = gpu or max(parts, key=lambda name: parts[name].core_us_per_step)
     return parts, {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
-from impala_tf.config import AgentConfig, Config
+from impala_tf.config import AgentConfig, Config, cores_here
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.conversion import ConversionError, convert
@@ -170,7 +169,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     per_s, cores = rate(updates(agent, spec, config), seconds)
     steps = config.optimizer.batch_size * config.optimizer.unroll_length
     gpus = tf.config.get_visible_devices("GPU")
-    device = "GPU" if gpus else f"CPU, {len(os.sched_getaffinity(0))} cores"
+    device = "GPU" if gpus else f"CPU, {cores_here()} cores"
     return Measured(per_s * steps, device, peak_memory_mb(), cores, precision=agent.torso_dtype)
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, EnvironmentConfig, Given, user_commands
+from impala_tf.config import ConfigError, EnvironmentConfig, Given, cores_here, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games
@@ -207,7 +207,8 @@ def play(
     with same_folder():
         longest = games.longest_game(env, index)
         with games.errors_named(name, lambda: "before the first game"):  # it is timed when made
-            vector_env = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
+            threads = num_threads or min(num_envs, cores_here())
+            vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
         with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
             for episode in games.play(
                 policy,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -15,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import ENGINE_FLAGS, ClusterConfig, Config, ConfigError, Given, user_commands
+from impala_tf.config import (
+    ENGINE_FLAGS,
+    ClusterConfig,
+    Config,
+    ConfigError,
+    Given,
+    cores_here,
+    memory_here,
+    user_commands,
+)
 from impala_tf.logdir import Logdir
 from impala_tf.processes import own_modules
 from impala_tf.types import EnvironmentSpec
@@ -143,10 +151,9 @@ def read(logdir: Logdir) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Returns this machine's processor, cores and memory, in one line."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    cores = len(os.sched_getaffinity(0))
-    return f"{_processor()}, {cores} core{'s' * (cores > 1)}, {pages / 2**30:.0f} GiB"
+    """Returns the processor, and the cores and memory that this process may use, in one line."""
+    cores, memory = cores_here(), memory_here()
+    return f"{_processor()}, {cores} core{'s' * (cores > 1)}, {memory / 2**30:.0f} GiB"
 
 
 def _processor() -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from collections.abc import Callable
 from concurrent import futures
 from typing import NamedTuple
 
 import grpc
 
+from impala_tf.config import memory_here
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.calls import check_environments
 from impala_tf.transport.codec import NestCodec
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 # Threads that decode unrolls and wait for room in the queue. Other pushes wait for a free thread,
 # in order.
 _WORKERS = 8
-# The share of the machine's memory for waiting pushes. Pushes beyond it are told to retry.
+# The share of the memory here for waiting pushes. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
 
 
@@ -59,7 +59,7 @@ class Pushes:
       grants: limits how many unrolls are made at once; None: no limit.
       sessions: the actors' sessions; None: new ones.
       most_waiting_bytes: the total size of the unrolls that may wait for room in the queue. Pushes
-        beyond that are told to retry. None: a quarter of the machine's memory.
+        beyond that are told to retry. None: a quarter of the machine's or container's memory.
 
     Attributes:
       terms, grants, sessions: as given.
@@ -82,8 +82,7 @@ class Pushes:
         self._put = put
         self._on_refused = on_refused
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._most_waiting_bytes = most_waiting_bytes or int(_WAITING_SHARE * memory)
+        self._most_waiting_bytes = most_waiting_bytes or int(_WAITING_SHARE * memory_here())
         self._waiting_bytes = 0
 
     def close(self) -> None:

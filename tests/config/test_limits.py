@@ -49,7 +49,7 @@ def test_what_no_memory_holds_is_refused(run_here, tmp_path, flag: str, algorith
     assert (code, out) == (2, "")
     name, _, value = flag.partition("=")
     assert err.startswith(f"run_experiment.py: {name}={float(value):.0f}: "), err
-    assert "GiB of memory or more, but this machine has " in err
+    assert "GiB of memory or more, but this machine or container has " in err
     assert len(err.splitlines()) == 1
     assert not run.exists()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.machine.process_memory import PeakMemory, available_bytes, peak_mib
+from impala_tf.machine.process_memory import PeakMemory, peak_mib
 from tests.helpers.clock import Clock
 
 MIB = 2**20
@@ -60,18 +60,6 @@ def test_an_actor_does_not_read_it_with_every_push() -> None:
     assert memory.mib() == 50.0
     clock.now += 6.0
     assert memory.mib() == pytest.approx(50.0)  # a child has ended: the peak stays
-
-
-def test_a_container_may_have_less_memory_left_than_its_machine(tmp_path: Path) -> None:
-    """A replay that fits the machine only would get the learner killed after hours."""
-    meminfo, none = tmp_path / "meminfo", tmp_path / "none"
-    assert available_bytes(none, none) is None
-    meminfo.write_text("MemTotal: 16000 kB\nMemAvailable: 9000 kB\n")
-    assert available_bytes(meminfo, none) == 9000 * 1024
-    (tmp_path / "memory.current").write_text("2000000\n")
-    for limit, expected in (("max", 9000 * 1024), ("5000000", 3_000_000)):
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
-        assert available_bytes(meminfo, tmp_path) == expected
 
 
 @pytest.mark.parametrize(("call", "arenas"), [("use_one_arena()", 1), ("peak_mib()", 5)])

@@ -130,6 +130,7 @@ _THREADS = """
 import logging, os, sys
 os.sched_getaffinity = lambda pid: {{0, 1}}
 from impala_tf.processes import tensorflow_startup
+tensorflow_startup.cores_here = lambda: {cores}
 tensorflow_startup.import_tensorflow()
 import tensorflow as tf
 logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
@@ -142,19 +143,20 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), float(tf.reduce_su
 
 
 @pytest.mark.parametrize(
-    ("threads", "before", "said"),
+    ("threads", "cores", "before", "said"),
     [
-        (1, "", ["True", "1 81.0"]),
-        (1_000, "", ["False", "0 81.0"]),
-        (1, "tf.zeros([])", ["TensorFlow was in use already, so all cores compute each operation",
-                             "False", "0 81.0"]),
+        (1, 2, "", ["True", "1 81.0"]),
+        (1, 1, "", ["True", "1 81.0"]),  # TensorFlow does not know that a container has one
+        (1_000, 2, "", ["False", "0 81.0"]),
+        (1, 2, "tf.zeros([])",
+         ["TensorFlow was in use already, so all cores compute each operation", "False", "0 81.0"]),
     ],
 )  # fmt: skip
 def test_threads_that_share_cores_with_actors_do_not_wait_busily(
-    threads: int, before: str, said: list[str]
+    threads: int, cores: int, before: str, said: list[str]
 ) -> None:
     """A module of the user's own may use TensorFlow first; that costs speed, and not the run."""
-    script = _THREADS.format(threads=threads, before=before)
+    script = _THREADS.format(threads=threads, cores=cores, before=before)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from impala_tf.config import Config, ConfigError, check_fits, replay_bytes
+from impala_tf.config import Config, ConfigError, available_bytes, check_fits, replay_bytes
 from impala_tf.config.algorithms import Algorithm, learns_q_values
-from impala_tf.machine.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
 
 

@@ -1,6 +1,7 @@
 """Examines a machine: `python -c SOURCE look|listen|reach JSON`. Needs only Python there.
 
-Standard library only, and one file, because its text is sent to machines without the project.
+Standard library only, because its text is sent to machines without the project, after that of
+`this_machine`.
 """
 
 import errno
@@ -14,6 +15,9 @@ import socket
 import sys
 import threading
 import time
+
+if "cores_here" not in globals():  # imported, and not sent
+    from impala_tf.config.this_machine import available_bytes, cores_here
 
 
 def look(asked: dict) -> dict:
@@ -30,13 +34,11 @@ def look(asked: dict) -> dict:
     folder = pathlib.Path(asked["folder"])
     while not _is_dir(folder):
         folder = folder.parent
-    with pathlib.Path("/proc/meminfo").open() as file:
-        memory = dict(line.split(":", 1) for line in file)
     return {
         "python": list(sys.version_info[:3]),
         "versions": versions,
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": int(memory["MemAvailable"].split()[0]) * 1024,
+        "cores": cores_here(),
+        "memory_bytes": available_bytes() or 0,
         "disk_bytes": shutil.disk_usage(folder).free,
         "writable": os.access(folder, os.W_OK),
         "folder": str(folder),

@@ -1,0 +1,161 @@
+"""What a process may use: its container's limits count, and not only what its machine has."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import (
+    ConfigError,
+    EnvironmentConfig,
+    Given,
+    available_bytes,
+    cores_here,
+    memory_here,
+    this_machine,
+)
+from impala_tf.environments import suites
+from impala_tf.frontend import preflight
+from impala_tf.frontend.connection import LocalRunner
+from impala_tf.frontend.plan import NodeSpec
+from tests.helpers.runs import PROJECT
+
+GIB = 2**30
+V1 = "9:memory:/docker/1f\n5:cpu,cpuacct:/docker/1f\n0::/docker/1f\n"
+
+Groups = Callable[..., tuple[Path, Path]]
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Groups:
+    """Makes up the folder of the control groups, and the file that names this process's own."""
+
+    def make(own: str, **files: str) -> tuple[Path, Path]:
+        for name, text in files.items():
+            path = tmp_path / "groups" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+        (tmp_path / "own").write_text(own)
+        return tmp_path / "groups", tmp_path / "own"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/\n", {}, 64),
+        ("0::/\n", {"cpu.max": "max 100000"}, 64),
+        ("0::/\n", {"cpu.max": "200000 100000"}, 2),
+        ("0::/\n", {"cpu.max": "50000 100000"}, 1),
+        ("0::/\n", {"cpu.max": "250000 100000"}, 3),
+        ("0::/\n", {"cpu.max": "9900000 100000"}, 64),
+        ("0::/a/b\n", {"cpu.max": "400000 100000", "a/cpu.max": "300000 100000",
+                       "a/b/cpu.max": "max 100000", "c/cpu.max": "100000 100000"}, 3),
+        (V1, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 64),
+        # A container sees its own folder at the top, and may know its path on the machine:
+        (V1, {"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "50000"}, 3),
+        (V1, {"cpu/docker/cpu.cfs_quota_us": "-1", "cpu/docker/cpu.cfs_period_us": "100000",
+              "cpu/docker/1f/cpu.cfs_quota_us": "200000",
+              "cpu/docker/1f/cpu.cfs_period_us": "100000"}, 2),
+        ("", {}, 64),
+        ("0::/../other\n", {"cpu.max": "nonsense"}, 64),
+    ],
+)  # fmt: skip
+def test_a_quota_limits_the_cores(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
+) -> None:
+    """Otherwise `docker run --cpus=2` on a machine of 64 cores starts 64 actors on two."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)))
+    assert cores_here(*groups(own, **files)) == cores
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "limit"),
+    [
+        ("0::/\n", {"memory.max": "max", "memory.current": "5"}, None),
+        ("0::/\n", {"memory.max": "1000000", "memory.current": "5"}, 1_000_000),
+        ("0::/a/b\n", {"a/memory.max": "2000000", "a/memory.current": "5",
+                       "a/b/memory.max": "3000000", "a/b/memory.current": "5"}, 2_000_000),
+        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712",
+              "memory/memory.usage_in_bytes": "5"}, None),
+        (V1, {"memory/memory.limit_in_bytes": "1000000",
+              "memory/memory.usage_in_bytes": "5"}, 1_000_000),
+    ],
+)  # fmt: skip
+def test_a_container_may_have_less_memory_than_its_machine(
+    groups: Groups, own: str, files: dict[str, str], limit: int | None
+) -> None:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory_here(*groups(own, **files)) == (machine if limit is None else limit)
+
+
+def test_a_container_may_have_less_memory_left_than_its_machine(
+    groups: Groups, tmp_path: Path
+) -> None:
+    """A replay that fits the machine only would get the learner killed after hours."""
+    meminfo, none = tmp_path / "meminfo", tmp_path / "none"
+    assert available_bytes(none, none, none) is None
+    meminfo.write_text("MemTotal: 16000 kB\nMemAvailable: 9000 kB\n")
+    assert available_bytes(meminfo, none, none) == 9000 * 1024
+    used = {"memory.current": "2000000"}
+    for limit, expected in (("max", 9000 * 1024), ("5000000", 3_000_000)):
+        made = groups("0::/\n", **{"memory.max": limit}, **used)
+        assert available_bytes(meminfo, *made) == expected
+    # Files that were read once are in memory only until something else needs it.
+    made = groups("0::/\n", **{"memory.stat": "anon 9\ninactive_file 1500000"})
+    assert available_bytes(meminfo, *made) == 4_500_000
+
+
+@pytest.fixture
+def container(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores and 8 GiB of a machine with 64 cores."""
+    files = {"cpu.max": "200000 100000", "memory.max": f"{8 * GIB}", "memory.current": "0"}
+    made = groups("0::/\n", **files)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)))
+    for asks in (cores_here, memory_here):
+        monkeypatch.setattr(asks, "__defaults__", made)
+
+
+@pytest.mark.usefixtures("container")
+def test_a_run_starts_as_many_actors_as_its_container_has_cores() -> None:
+    config = configs.resolve(Given({}), "atari")
+    assert (config.process.num_actors, configs.learner_threads(config)) == (2, 2)
+
+
+@pytest.mark.usefixtures("container")
+def test_a_run_must_fit_its_containers_memory() -> None:
+    spec = suites.spec(EnvironmentConfig(level_name="CartPole-v1"))
+    config = configs.resolve(Given({"num_actors": 100}), "vector")
+    with pytest.raises(ConfigError, match="^--num_actors=100: .* or container has 8 GiB; give le"):
+        configs.check_fits(config, spec)
+
+
+@pytest.mark.slow
+def test_the_doctor_asks_a_machine_for_its_containers_limits(
+    groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text is sent there, so nothing of this process is known."""
+    used = {"memory.max": "5000000", "memory.current": "2000000"}
+    made = groups("0::/\n", **{"cpu.max": "100000 100000"}, **used)
+    source = preflight.PROBE.decode()
+    for name, path in zip(("/sys/fs/cgroup", "/proc/self/cgroup"), made, strict=True):
+        assert source.count(f'"{name}"') == 1
+        source = source.replace(f'"{name}"', f'"{path}"')
+    monkeypatch.setattr(preflight, "PROBE", source.encode())
+    node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), "python3", "logs")
+    seen = preflight.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
+    assert (seen["cores"], seen["memory_bytes"]) == (1, 3_000_000)
+
+
+def test_everything_asks_one_place() -> None:
+    asks = re.compile("sched_getaffinity|cpu_count|SC_PHYS_PAGES|MemTotal|MemAvailable")
+    files = [*PROJECT.glob("impala_tf/**/*.py"), *PROJECT.glob("sandbox/**/*.py")]
+    found = {path.name for path in files if asks.search(path.read_text())}
+    # TensorFlow makes its threads by the affinity alone, so that is compared there.
+    assert found == {f"{this_machine.__name__.rpartition('.')[2]}.py", "tensorflow_startup.py"}
