@@ -23,6 +23,10 @@ from impala_tf.types import EnvOutput, Episode
 
 MAX_RESTARTS = 5
 """How often an actor's environments may be restarted within an hour."""
+GOOD_STEPS = 100_000
+"""After so many agent steps without a break, all restarts are available again. Fast levels take
+them in half a minute, of which a restart is a small part, so a level that breaks as rarely is worth
+playing on. The time alone would end the actors of fast levels first."""
 _POLL_S = 0.1
 
 _log = logging.getLogger("impala_tf.actor.actor")
@@ -79,6 +83,7 @@ class GuardedEnvironment:
         self._on_trouble = on_trouble
         self._unproven_steps = self._proven_after = proven_after
         self._first_pause_s = first_pause_s
+        self._good_steps = 0  # agent steps since the environments were made
         self.restarts = 0
         self._level_names = level_names
         self._should_stop = should_stop
@@ -114,6 +119,7 @@ class GuardedEnvironment:
         self._last_actions = actions
         output = self._guarded(lambda: self._environment.step(actions))
         self._unproven_steps -= 1
+        self._good_steps += len(actions)
         return output
 
     def pop_episodes(self) -> list[Episode]:
@@ -217,6 +223,9 @@ class GuardedEnvironment:
         Raises:
           BrokenTooOftenError: the environments have broken too often.
         """
+        if self._good_steps >= GOOD_STEPS:
+            self._budget.refill()
+        self._good_steps = 0
         pause_s = self._budget.pause_s(time.monotonic() - self._made_s)
         if pause_s is None:
             times = f"broke {self.restarts + 1} times, so this actor gives up"

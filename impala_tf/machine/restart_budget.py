@@ -28,7 +28,7 @@ class RestartBudget:
         """
         now = self._clock()
         if ran_s >= _GOOD_S:
-            self._spent.clear()
+            self.refill()
         self._spent = [moment for moment in self._spent if now - moment < _HOUR_S]
         if self._per_hour is not None and len(self._spent) >= self._per_hour:
             return None
@@ -38,3 +38,8 @@ class RestartBudget:
             return 1.0
         self._quick_failures += 1
         return float(min(2 * 3 ** min(self._quick_failures - 1, 9), 120))
+
+    def refill(self) -> None:
+        """Makes the whole budget available again, and the next pause short."""
+        self._spent.clear()
+        self._quick_failures = 0

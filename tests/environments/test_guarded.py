@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from impala_tf.config import LevelRaisedError
-from impala_tf.environments import suites
+from impala_tf.environments import guarded, suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.machine.restart_budget import RestartBudget
@@ -86,7 +86,7 @@ def test_a_level_that_cannot_be_made_is_tried_again_and_then_given_up(
             raise error
         return faulty([100] * N, fault="nan")
 
-    def guarded() -> GuardedEnvironment:
+    def made() -> GuardedEnvironment:
         return GuardedEnvironment(
             make, [LEVEL], 60.0, budget=Budget(max_restarts), on_trouble=said.append
         )
@@ -95,10 +95,10 @@ def test_a_level_that_cannot_be_made_is_tried_again_and_then_given_up(
         with pytest.raises(
             BrokenTooOftenError, match=f"{LEVEL}: .*TypeError: reset.. got an unexp"
         ):
-            guarded()
+            made()
         assert "this actor gives up" in said[-1]
         return
-    environment = guarded()
+    environment = made()
     assert environment.reset().reward.shape == (N,)
     assert environment.restarts == len(said) == failures
     environment.close()
@@ -182,6 +182,16 @@ def test_environments_that_break_again_and_again_end_the_actor(guard: Any) -> No
     ):
         for _ in range(5):
             environment.step(np.zeros(N, np.int32))
+
+
+def test_a_level_that_breaks_rarely_is_played_on(guard: Any, monkeypatch: Any) -> None:
+    """A fast one has many breaks in an hour, and its actor would end for good."""
+    monkeypatch.setattr(guarded, "GOOD_STEPS", 4 * N)
+    environment = guard([5, 0, 0], fault="raise", max_restarts=1)
+    environment.reset()
+    for _ in range(40):
+        environment.step(np.ones(N, np.int32))
+    assert environment.restarts > 5
 
 
 def test_pauses_do_not_grow_before_the_first_steps_and_each_is_reported(guard: Any) -> None:

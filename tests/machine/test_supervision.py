@@ -145,6 +145,10 @@ def test_the_budget_is_for_an_hour_and_returns_after_ten_good_minutes():
     now[0] += 3600
     assert [budget.pause_s(61.0), budget.pause_s(61.0), budget.pause_s(61.0)] == [1.0, 1.0, None]
     assert budget.pause_s(600.0) == 1.0
+    assert budget.pause_s(5.0) == 2.0
+    assert budget.pause_s(5.0) is None
+    budget.refill()
+    assert [budget.pause_s(5.0) for _ in range(3)] == [2.0, 6.0, None]
     endless = RestartBudget(None)
     assert [endless.pause_s(0.0) for _ in range(7)] == [2, 6, 18, 54, 120, 120, 120]
     assert endless.pause_s(60.0) == 1.0
