@@ -121,7 +121,8 @@ class EnvironmentConfig:
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
     environment_processes: Literal["auto", "always", "never"] = "auto"
     """Gymnasium levels without a vector environment: whether each environment runs in a process of
-    its own, or all in the actor's. auto: own processes if a step takes more than 1 ms."""
+    its own, or all in the actor's. auto: own processes if a step takes more than 1 ms, and mostly
+    waits (for a simulator, for example) or there are two cores or more for each actor."""
     protocol: Literal["classic", "sticky"] = "classic"
     """Atari, retro: classic: games start with no-ops, and no action sticks. sticky: actions stick
     with probability 0.25, games start at once, and a lost life ends nothing (Machado et al., 2018):

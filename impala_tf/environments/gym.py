@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import math
 import os
@@ -10,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -37,6 +39,9 @@ _log = logging.getLogger("impala_tf.environments")
 
 # Steps that take longer are worth the overhead of a process per environment.
 _EXPENSIVE_STEP_S = 1e-3
+# A step that computes for a smaller share of its time waits, so a core can do several at once.
+# Where other processes compute, a step is waiting for a part of its time, too.
+_COMPUTING_SHARE = 0.25
 _PROBE_S = 0.25
 _MOST_CHANNELS = 4  # of one picture
 _PROBE_STEPS = 200
@@ -82,7 +87,12 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
 
     Otherwise they are stepped in turn in this process, or in one process each, depending on
     --environment_processes. Processes are spawned, because forking a process that runs TensorFlow
-    may hang. They end with the thread that calls this. `num_threads` has no effect here.
+    may hang. They end with the thread that calls this.
+
+    Args:
+      env: the level's flags.
+      num_envs: N.
+      num_threads: how many cores there are for these environments.
 
     Raises:
       ConfigError: the level does not exist, needs a package that is not installed, has unsupported
@@ -97,8 +107,9 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
             if find(env.level_name).entry_point is None:
                 raise
             _log.warning("%s; so its environments are made one by one", error)
-    if num_envs == 1 or not _needs_processes(env):
+    if num_envs == 1 or not _needs_processes(env, num_threads):
         return _vectorize(env, num_envs, "sync")
+    _log.info("%s: %d processes, one for each environment", env.level_name, num_envs)
     return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
 
 
@@ -224,28 +235,67 @@ def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     return [*own_levels.wrappers(env), *repeated, simplify, worker_setup]
 
 
-def _needs_processes(env: EnvironmentConfig) -> bool:
-    """Returns whether each environment gets its own process."""
+def _needs_processes(env: EnvironmentConfig, cores: int) -> bool:
+    """Returns whether each environment gets its own process.
+
+    Where each actor has one core, processes make no steps faster that only compute. Each takes its
+    memory, and its time to start: 32 an actor took longer than --environment_timeout_s.
+    """
     if env.environment_processes != "auto":
         return env.environment_processes == "always"
+    step_s, computing_s = _step_times_s(env)
+    if step_s <= _EXPENSIVE_STEP_S:
+        return False
+    if cores > 1 or computing_s < _COMPUTING_SHARE * step_s or not _share_a_process(env):
+        return True
+    _log.info(
+        "%s: a step computes for %.1f ms; the environments share the actor's process, since there"
+        " is an actor for each core", env.level_name, 1e3 * computing_s,
+    )  # fmt: skip
+    return False
+
+
+def _share_a_process(env: EnvironmentConfig) -> bool:
+    """Returns whether two environments can be made here, and stepped by another thread.
+
+    An actor does so. Some simulators allow one in each process, or must stay in their thread.
+    """
+    try:
+        with exits_are_errors(), ThreadPoolExecutor(1) as thread:
+            pair = _vectorize(env, 2, "sync")
+            try:
+                pair.reset(seed=0)
+                thread.submit(pair.step, pair.action_space.sample()).result()
+            finally:
+                close(pair)
+    except Exception as error:  # from the level's code
+        _log.info("%s: its environments cannot share a process: %s", env.level_name, error)
+    else:
+        return True
+    gc.collect()  # what was made before the error, if there can only be one
+    return False
+
+
+def _step_times_s(env: EnvironmentConfig) -> tuple[float, float]:
+    """Returns the median duration of a step, and for how long this process computed in it.
+
+    Means would depend on the machine's other load.
+    """
     probe = _vectorize(env, 1, "sync")
+    durations: list[float] = []
+    computing: list[float] = []
     try:
         with exits_are_errors():
-            return _step_time_s(probe) > _EXPENSIVE_STEP_S
+            probe.reset(seed=0)
+            probe.action_space.seed(0)
+            while len(durations) < _PROBE_STEPS and sum(durations) < _PROBE_S:
+                started, computed = time.perf_counter(), time.process_time()
+                probe.step(probe.action_space.sample())
+                durations.append(time.perf_counter() - started)
+                computing.append(time.process_time() - computed)
     finally:
         close(probe)
-
-
-def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
-    """Returns the median duration of a step; the mean would depend on the machine's other load."""
-    vector.reset(seed=0)
-    vector.action_space.seed(0)
-    durations: list[float] = []
-    while len(durations) < _PROBE_STEPS and sum(durations) < _PROBE_S:
-        started = time.perf_counter()
-        vector.step(vector.action_space.sample())
-        durations.append(time.perf_counter() - started)
-    return statistics.median(durations)
+    return statistics.median(durations), statistics.median(computing)
 
 
 def _vectorize(
@@ -338,6 +388,7 @@ SUITE = Suite(
     may_render=may_render,
     image_notes=image_notes,
     recipe=recipe,
+    uses_free_cores=True,
     takes_own=True,
     module_of=module_of,
 )

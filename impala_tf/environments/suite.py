@@ -23,6 +23,8 @@ class Suite:
       spec: describes a level.
       make: makes N environments, given (flags, N, threads); their observation spaces have the
         simple form of `spaces.simplified`.
+      uses_free_cores: whether `threads` of `make` is how many cores there are for each actor, if
+        that is more than what `suites.make` is given.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
       may_render: returns quickly whether `make_rendered` seems to work for a level.
       time_limit: returns the time limit of a game, in agent steps; None: if there is one, the
@@ -53,6 +55,7 @@ class Suite:
     recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env
+    uses_free_cores: bool = False
     takes_own: bool = False
     module_of: Callable[[str], str] = lambda level_name: ""
     score_range: Callable[[EnvironmentConfig], tuple[float, float] | None] = lambda env: None

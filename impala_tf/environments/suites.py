@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins, unused_flags
+from impala_tf.config import ConfigError, EnvironmentConfig, cores_here, plug_ins, unused_flags
 from impala_tf.environments import atari, gym, own_levels, procgen, retro, spaces
 from impala_tf.environments.batched import BatchedEnvironment, close, same_step
 from impala_tf.environments.many_levels import ManyLevels
@@ -142,8 +142,15 @@ def make(
       ConfigError: as `spec` does, or there are fewer environments than levels of the actor.
     """
     listed = levels(env)
+    free = cores_here() // num_actors if num_actors else 1  # of a cluster's actors, fewer are here
+
+    def made(level: EnvironmentConfig, count: int) -> VectorEnv[Any, Any, Any]:
+        suite = suite_of(level)
+        threads = max(num_threads, free) if suite.uses_free_cores else num_threads
+        return suite.make(level, count, threads)
+
     if len(listed) == 1:
-        return Seeded(suite_of(env).make(listed[0], num_envs, num_threads), seed)
+        return Seeded(made(listed[0], num_envs), seed)
     indices = assigned(len(listed), actor, num_actors) if index is None else [index]
     count = len(indices)
     if num_envs < count:
@@ -151,10 +158,7 @@ def make(
             f"--envs_per_actor={num_envs}: an actor has {count} of the {len(listed)} "
             "levels; give at least as many environments, or more actors"
         )
-    parts = [
-        suite_of(listed[index]).make(listed[index], len(range(k, num_envs, count)), num_threads)
-        for k, index in enumerate(indices)
-    ]
+    parts = [made(listed[index], len(range(k, num_envs, count))) for k, index in enumerate(indices)]
     return Seeded(ManyLevels(parts, indices, spec(env).actions), seed)
 
 

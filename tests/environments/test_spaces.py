@@ -219,6 +219,41 @@ def test_cheap_environments_run_in_the_actor_and_expensive_ones_in_processes() -
     assert kind_of("Pictures-v0", environment_processes="always") == "AsyncVectorEnv"
 
 
+@pytest.mark.parametrize(
+    ("cores", "num_actors", "kind"),
+    [
+        (8, 8, "SyncVectorEnv"),
+        (8, 5, "SyncVectorEnv"),
+        (8, 4, "AsyncVectorEnv"),
+        (8, 0, "SyncVectorEnv"),  # unknown
+    ],
+)
+def test_steps_that_compute_are_in_processes_only_where_these_have_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, num_actors: int, kind: str
+) -> None:
+    """With an actor for each core, 32 processes for each actor were no faster.
+
+    For a level that loads 60 MB, those of an actor took 2.6 GB, and longer to start than they may.
+    """
+    monkeypatch.setattr(suites, "cores_here", lambda: cores)
+    env = suites.make(level(f"{WORLDS}:Computing-v0"), 2, seed=1, num_actors=num_actors)
+    assert type(env.unwrapped).__name__ == kind
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["Slow-v0", "Bound-v0", "Alone-v0"])
+def test_steps_that_wait_and_levels_that_cannot_share_a_process_are_in_processes(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Processes make steps that wait faster on any number of cores."""
+    monkeypatch.setattr(suites, "cores_here", lambda: 1)
+    env = suites.make(level(f"{WORLDS}:{name}"), 2, seed=1)
+    assert type(env.unwrapped).__name__ == "AsyncVectorEnv"
+    env.reset()
+    env.step(np.zeros(2, np.int64))
+    env.close()
+
+
 def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
     env = level(f"{WORLDS}:Everything-v0", environment_processes="always")
     environment = environment_of(env, num_envs=2)

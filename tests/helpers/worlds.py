@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +273,41 @@ class Slow(Pictures):
         return super().step(action)
 
 
+class Computing(Pictures):
+    """Computes for two milliseconds in each step."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        until_s = time.thread_time() + 0.002
+        while time.thread_time() < until_s:
+            pass
+        return super().step(action)
+
+
+class Bound(Computing):
+    """Must be stepped in the thread that made it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._thread = threading.get_ident()
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("this is not my thread")
+        return super().step(action)
+
+
+class Alone(Computing):
+    """A process can have only one of them, until it is freed."""
+
+    _there: weakref.WeakSet[Alone] = weakref.WeakSet()
+
+    def __init__(self, **settings: Any) -> None:
+        if self._there:
+            raise RuntimeError("there is one in this process")
+        super().__init__(**settings)
+        self._there.add(self)
+
+
 # Episodes: 3 steps, truncated; 2 steps, terminated; 4 steps with both flags.
 SCRIPT = ((3, False, True), (2, True, False), (4, True, True))
 
@@ -328,5 +365,8 @@ for _name, _space in {
 register("SameStepScripted-v0", vector=SameStepScripted)
 register("Goals-v0", Goals)
 register("Slow-v0", Slow)
+register("Computing-v0", Computing)
+register("Bound-v0", Bound)
+register("Alone-v0", Alone)
 register("PacedCartPole-v1", vector=PacedCartPoleVector)
 register("CalmCartPole-v1", vector=CalmCartPoleVector)
