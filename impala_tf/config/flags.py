@@ -233,8 +233,8 @@ class ProcessConfig:
     episodes do not all end together (arXiv 2511.21011). It does not count as an episode. Only for
     Gymnasium levels, except those that have a vector environment of their own."""
     environment_timeout_s: float = 120.0
-    """Seconds that a step of an actor's environments, or their creation, may take. After that, the
-    actor counts as hanging and is restarted."""
+    """Seconds that a step of an actor's environments may take; making them may take 5 s more for
+    each. After that, the actor counts as hanging and is restarted."""
     parameter_lag: int = 1
     """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
     step counts, and a batch has several (--updates_per_batch, --minibatches; 8 on robots).

@@ -27,6 +27,9 @@ GOOD_STEPS = 100_000
 """After so many agent steps without a break, all restarts are available again. Fast levels take
 them in half a minute, of which a restart is a small part, so a level that breaks as rarely is worth
 playing on. The time alone would end the actors of fast levels first."""
+_MAKING_S = 5.0
+"""How much longer making the environments may take for each of them, in seconds. They are made in
+turn, or in processes that share the cores while each imports the level's packages."""
 _POLL_S = 0.1
 
 _log = logging.getLogger("impala_tf.actor.actor")
@@ -49,8 +52,9 @@ class GuardedEnvironment:
     Args:
       make: makes the environments. It gets the number of earlier restarts, to vary the seeds.
       level_names: the names of the levels, which `level_indices` refer to.
-      timeout_s: the time limit for a step, and for making the environments, in seconds. After it
-        the process ends, because nothing else stops a thread that hangs in foreign code.
+      timeout_s: the time limit for a step, in seconds; making the environments may take 5 s more
+        for each. After it the process ends, because nothing else stops a thread that hangs in
+        foreign code.
       should_stop: ends the pause before a restart when it returns True.
       on_hang: ends the process.
       budget: how many restarts are allowed, and how long to pause before each.
@@ -59,6 +63,7 @@ class GuardedEnvironment:
       proven_after: pauses stay short during this many steps, because waiting does not help a level
         that breaks at once.
       first_pause_s: the longest pause until then, in seconds.
+      num_envs: N, for the time limit; 0: making them has that of a step.
 
     Raises:
       ConfigError: `make` raised it, or the first reset or step does not fit the level.
@@ -77,6 +82,7 @@ class GuardedEnvironment:
         on_trouble: Callable[[str], None] = lambda line: None,
         proven_after: int = 1,
         first_pause_s: float = 2.0,
+        num_envs: int = 0,
     ) -> None:
         self._make = make
         self._seed_of = seed_of
@@ -92,6 +98,7 @@ class GuardedEnvironment:
         self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
         self._kept: list[Episode] = []
         self._watchdog = _Watchdog(timeout_s, on_hang)
+        self._num_envs = num_envs
         try:
             self._environment = self._first()
         except BaseException:
@@ -151,7 +158,7 @@ class GuardedEnvironment:
         while True:
             self._made_s = time.monotonic()
             try:
-                with self._watchdog.expects(self._being_made):
+                with self._making():
                     return self._make(self.restarts)
             except LevelRaisedError as error:
                 self._pause(str(error), error)
@@ -207,7 +214,7 @@ class GuardedEnvironment:
         self._close_environment()
         self._made_s = time.monotonic()
         try:
-            with self._watchdog.expects(self._being_made):
+            with self._making():
                 self._environment = self._maker.submit(self._make, self.restarts).result()
         except Exception as next_error:  # from the level's code; the budget ends the recursion
             self._restart(next_error)
@@ -241,8 +248,11 @@ class GuardedEnvironment:
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
 
-    def _being_made(self) -> str:
-        return f"environments of {', '.join(self._level_names)}: making, resetting or timing takes"
+    def _making(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that must end in the time that making the environments may take."""
+        names = ", ".join(self._level_names)
+        what = f"environments of {names}: making, resetting or timing takes"
+        return self._watchdog.expects(lambda: what, self._num_envs)
 
     def _describe(self) -> str:
         levels = {self._level_of(n) for n in range(len(self.level_indices))}
@@ -278,15 +288,21 @@ class _Watchdog:
         self._timeout_s = timeout_s
         self._on_hang = on_hang
         self._describe: Callable[[], str] = str
+        self._made = 0
         self._began_s: float | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
     @contextlib.contextmanager
-    def expects(self, describe: Callable[[], str]) -> Iterator[None]:
-        """Returns a context that must end in time; `describe` returns what "takes" long."""
-        self._describe = describe
+    def expects(self, describe: Callable[[], str], made: int = 0) -> Iterator[None]:
+        """Returns a context that must end in time.
+
+        Args:
+          describe: returns what "takes" long.
+          made: how many environments are made in it.
+        """
+        self._describe, self._made = describe, made
         self._began_s = time.monotonic()
         try:
             yield
@@ -302,11 +318,13 @@ class _Watchdog:
     def _watch(self) -> None:
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):
             began_s = self._began_s
-            if began_s is not None and time.monotonic() - began_s > self._timeout_s:
+            limit_s = self._timeout_s + _MAKING_S * self._made
+            if began_s is not None and time.monotonic() - began_s > limit_s:
                 faulthandler.dump_traceback(all_threads=True)
+                more = f" and {_MAKING_S:g} s for each of {self._made}" if self._made else ""
                 _log.error(
-                    "%s longer than --environment_timeout_s=%g; ending the process",
-                    self._describe(), self._timeout_s,
+                    "%s longer than --environment_timeout_s=%g%s; ending the process",
+                    self._describe(), self._timeout_s, more,
                 )  # fmt: skip
                 self._on_hang()
                 return

@@ -103,6 +103,7 @@ def main(given: Given) -> int:
             seed_of=seed_of_attempt,
             on_trouble=client.report,
             proven_after=length,
+            num_envs=num_envs,
         )
     except BrokenTooOftenError as error:
         _log.error("%s", error)

@@ -339,6 +339,31 @@ def test_an_environment_that_hangs_ends_the_process(
     assert "a step takes longer than --environment_timeout_s=0.5" in caplog.text
 
 
+def test_making_many_environments_may_take_longer_than_a_step(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """32 processes that import a level for a second each took 120 s, again and again."""
+    monkeypatch.setattr(guarded, "_MAKING_S", 1.0)
+    ended = threading.Event()
+    makes_for_s = [1.5, 60.0]
+
+    def make(number: int) -> BatchedEnvironment:
+        ended.wait(makes_for_s[number])
+        if number:
+            raise RuntimeError("it was ended")
+        return faulty([2, 0, 0], fault="raise")
+
+    settings: dict[str, Any] = {"budget": Budget(1), "first_pause_s": 0, "num_envs": N}
+    environment = GuardedEnvironment(make, [LEVEL], 0.5, on_hang=ended.set, **settings)
+    environment.reset()
+    assert not ended.is_set()
+    with pytest.raises(BrokenTooOftenError):
+        for _ in range(2):
+            environment.step(np.ones(N, np.int32))
+    assert "longer than --environment_timeout_s=0.5 and 1 s for each of 3; ending" in caplog.text
+    environment.close()
+
+
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_a_level_that_hangs_while_it_is_made_ends_the_process(
     attempt: int, caplog: pytest.LogCaptureFixture
