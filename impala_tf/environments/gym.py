@@ -7,6 +7,7 @@ import gc
 import logging
 import math
 import os
+import resource
 import statistics
 import sys
 import time
@@ -243,10 +244,10 @@ def _needs_processes(env: EnvironmentConfig, cores: int) -> bool:
     """
     if env.environment_processes != "auto":
         return env.environment_processes == "always"
-    step_s, computing_s = _step_times_s(env)
+    step_s, computing_s, waits = _measured_steps(env)
     if step_s <= _EXPENSIVE_STEP_S:
         return False
-    if cores > 1 or computing_s < _COMPUTING_SHARE * step_s or not _share_a_process(env):
+    if cores > 1 or waits or not _share_a_process(env):
         return True
     _log.info(
         "%s: a step computes for %.1f ms; the environments share the actor's process, since there"
@@ -276,26 +277,38 @@ def _share_a_process(env: EnvironmentConfig) -> bool:
     return False
 
 
-def _step_times_s(env: EnvironmentConfig) -> tuple[float, float]:
-    """Returns the median duration of a step, and for how long this process computed in it.
+def _measured_steps(env: EnvironmentConfig) -> tuple[float, float, bool]:
+    """Returns a step's duration, how long this process computes in it, and whether it mostly waits.
 
-    Means would depend on the machine's other load.
+    They are medians, because means would depend on the machine's other load. A step that only
+    computes is slow on a busy machine, too, but never gives up its core of itself.
     """
     probe = _vectorize(env, 1, "sync")
     durations: list[float] = []
     computing: list[float] = []
+    gave_up: list[int] = []
     try:
         with exits_are_errors():
             probe.reset(seed=0)
             probe.action_space.seed(0)
             while len(durations) < _PROBE_STEPS and sum(durations) < _PROBE_S:
-                started, computed = time.perf_counter(), time.process_time()
+                before, computed = _times_given_up(), time.process_time()
+                started = time.perf_counter()
                 probe.step(probe.action_space.sample())
                 durations.append(time.perf_counter() - started)
                 computing.append(time.process_time() - computed)
+                gave_up.append(_times_given_up() - before)
     finally:
         close(probe)
-    return statistics.median(durations), statistics.median(computing)
+    step_s, computing_s = statistics.median(durations), statistics.median(computing)
+    is_counted = _times_given_up() > 0  # not by every system
+    waits = computing_s < _COMPUTING_SHARE * step_s
+    return step_s, computing_s, waits and (not is_counted or statistics.median(gave_up) > 0)
+
+
+def _times_given_up() -> int:
+    """Returns how often this thread has waited for something other than a core."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _vectorize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
@@ -238,6 +239,16 @@ def test_steps_that_compute_are_in_processes_only_where_these_have_cores(
     monkeypatch.setattr(suites, "cores_here", lambda: cores)
     env = suites.make(level(f"{WORLDS}:Computing-v0"), 2, seed=1, num_actors=num_actors)
     assert type(env.unwrapped).__name__ == kind
+    env.close()
+
+
+def test_a_busy_machine_does_not_make_a_step_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes had the cores, so 64 processes were made, which made it worse."""
+    monkeypatch.setattr(suites, "cores_here", lambda: 1)
+    computed = time.process_time
+    monkeypatch.setattr("time.process_time", lambda: computed() / 20)
+    env = suites.make(level(f"{WORLDS}:Computing-v0"), 2, seed=1)
+    assert type(env.unwrapped).__name__ == "SyncVectorEnv"
     env.close()
 
 
