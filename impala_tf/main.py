@@ -142,7 +142,7 @@ def submit(given: Given) -> int:
     config, spec = _checked(given)
     run_folder.check_flags(config, Logdir(Path(config.run.logdir)))
     callbacks.load(config.run)
-    for note in image_notes(config.environment):
+    for note in image_notes(config.environment, spec):
         print(f"note: {note}", file=sys.stderr)
     if config.run.mirror:
         if name not in configs.FAR_ENGINES:

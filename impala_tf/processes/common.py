@@ -53,8 +53,10 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     return config, spec
 
 
-def image_notes(env: EnvironmentConfig) -> list[str]:
+def image_notes(env: EnvironmentConfig, spec: EnvironmentSpec) -> list[str]:
     """Returns a line for each image of the levels of which agents would see little."""
+    if spec.kind != "image":  # making the level once more may take long
+        return []
     with _told_if_slow(f"playing {env.level_name} for a moment"), same_folder():
         return suites.image_notes(env)
 

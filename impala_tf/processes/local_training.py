@@ -75,7 +75,7 @@ class LocalTraining:
         training_videos.check(self.config)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
-        self.image_notes = image_notes(self.config.environment)
+        self.image_notes = image_notes(self.config.environment, self.spec)
         self.frames = 0
         self.moved: Path | None = None
         self.environment: Mapping[str, str] = {}
