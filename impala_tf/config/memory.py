@@ -59,10 +59,9 @@ def check_fits(config: Config, spec: EnvironmentSpec) -> str:
     _check(("num_actors", actors), f"{actors:,} processes", actors * _ACTOR_BYTES)
     if config.environment.environment_processes == "always":
         _check(
-            ("envs_per_actor", environments),
-            f"{actors * environments:,} processes, one for each environment"
-            " (--environment_processes)",
-            actors * environments * _WORKER_BYTES,
+            ("envs_per_actor", each),
+            f"{actors * each:,} processes, one for each environment (--environment_processes)",
+            actors * each * _WORKER_BYTES,
         )
     _check(
         max(("envs_per_actor", environments), ("unroll_length", length), key=lambda flag: flag[1]),
