@@ -15,7 +15,6 @@ _ITEM_BYTES = {"uint8": 1, "float32": 4, "int32": 4}
 _STEP_BYTES, _DECISION_BYTES, _Q_BYTES, _NODE_BYTES = 12, 21, 4, 8
 _UNROLL_BYTES = 20  # its version, its level, and its time of arrival
 _ACTOR_BYTES = 90 << 20  # at least, see docs/speed.md
-_WORKER_BYTES = 20 << 20  # at least: of a process with one environment, without shared pages
 
 
 def replay_slots(config: Config) -> int:
@@ -57,12 +56,6 @@ def check_fits(config: Config, spec: EnvironmentSpec) -> str:
         (0, 0) if process.job_name else (process.num_actors, process.envs_per_actor)
     )
     _check(("num_actors", actors), f"{actors:,} processes", actors * _ACTOR_BYTES)
-    if config.environment.environment_processes == "always":
-        _check(
-            ("envs_per_actor", each),
-            f"{actors * each:,} processes, one for each environment (--environment_processes)",
-            actors * each * _WORKER_BYTES,
-        )
     _check(
         max(("envs_per_actor", environments), ("unroll_length", length), key=lambda flag: flag[1]),
         f"an unroll of {length:,} steps of each of {actors * environments:,} environments",

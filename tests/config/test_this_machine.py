@@ -136,20 +136,6 @@ def test_a_run_must_fit_its_containers_memory() -> None:
         configs.check_fits(config, spec)
 
 
-@pytest.mark.usefixtures("container")
-@pytest.mark.parametrize(("processes", "refused"), [("always", True), ("never", False)])
-def test_the_processes_of_environments_count(processes: str, refused: bool) -> None:
-    """They need more memory than the actor that steps them."""
-    spec = suites.spec(EnvironmentConfig(level_name="CartPole-v1"))
-    flags = {"num_actors": 10, "envs_per_actor": 50, "environment_processes": processes}
-    config = configs.resolve(Given(flags), "vector")
-    if not refused:
-        assert configs.check_fits(config, spec) == ""
-        return
-    with pytest.raises(ConfigError, match="^--envs_per_actor=50: 500 processes, .* has 8 GiB"):
-        configs.check_fits(config, spec)
-
-
 @pytest.mark.slow
 def test_the_doctor_asks_a_machine_for_its_containers_limits(
     groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
