@@ -287,9 +287,9 @@ class _Watchdog:
     def __init__(self, timeout_s: float, on_hang: Callable[[], None]) -> None:
         self._timeout_s = timeout_s
         self._on_hang = on_hang
-        self._describe: Callable[[], str] = str
-        self._made = 0
-        self._began_s: float | None = None
+        # When it began, what is expected, and how many environments are made: set at once, because
+        # another thread reads them.
+        self._expected: tuple[float, Callable[[], str], int] | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
@@ -302,12 +302,11 @@ class _Watchdog:
           describe: returns what "takes" long.
           made: how many environments are made in it.
         """
-        self._describe, self._made = describe, made
-        self._began_s = time.monotonic()
+        self._expected = time.monotonic(), describe, made
         try:
             yield
         finally:
-            self._began_s = None
+            self._expected = None
 
     def close(self) -> None:
         """Ends the watch."""
@@ -317,14 +316,15 @@ class _Watchdog:
 
     def _watch(self) -> None:
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):
-            began_s = self._began_s
-            limit_s = self._timeout_s + _MAKING_S * self._made
-            if began_s is not None and time.monotonic() - began_s > limit_s:
+            if (expected := self._expected) is None:
+                continue
+            began_s, describe, made = expected
+            if time.monotonic() - began_s > self._timeout_s + _MAKING_S * made:
                 faulthandler.dump_traceback(all_threads=True)
-                more = f" and {_MAKING_S:g} s for each of {self._made}" if self._made else ""
+                more = f" and {_MAKING_S:g} s for each of {made}" if made else ""
                 _log.error(
                     "%s longer than --environment_timeout_s=%g%s; ending the process",
-                    self._describe(), self._timeout_s, more,
+                    describe(), self._timeout_s, more,
                 )  # fmt: skip
                 self._on_hang()
                 return

@@ -42,7 +42,7 @@ _log = logging.getLogger("impala_tf.environments")
 _EXPENSIVE_STEP_S = 1e-3
 # A step that computes for a smaller share of its time waits, so a core can do several at once.
 # Where other processes compute, a step is waiting for a part of its time, too.
-_COMPUTING_SHARE = 0.25
+_COMPUTING_SHARE = 0.5
 _PROBE_S = 0.25
 _MOST_CHANNELS = 4  # of one picture
 _PROBE_STEPS = 200

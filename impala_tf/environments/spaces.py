@@ -68,7 +68,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
             result = self.env.reset(seed=seed, options=options or None)
             results.check("reset", result, self.env.observation_space)
         observation, info = result
-        return self._seen(observation, "the reset"), infos.only_numbers(info)
+        return self._seen(observation, None), infos.only_numbers(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see `gymnasium.Env.step`."""
@@ -82,17 +82,19 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = result
         # With actions of shape (1,), rewards often have it, too; vector environments need numbers.
         return (
-            self._seen(observation, f"action {action}"),
+            self._seen(observation, action),
             float(np.asarray(reward).item()),
             bool(terminated),
             bool(truncated),
             infos.only_numbers(info),
         )
 
-    def _seen(self, observation: Any, after: str) -> Any:
+    def _seen(self, observation: Any, action: Any) -> Any:
         try:
             return self._convert(observation)
         except results.BrokenEnvironmentError as error:
+            # Not before: to write an array as text takes longer than many levels' steps.
+            after = "the reset" if action is None else f"action {action}"
             raise results.BrokenEnvironmentError(
                 f"{self._level_name}: {error} after {after}"
             ) from None

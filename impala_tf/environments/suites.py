@@ -142,7 +142,8 @@ def make(
       ConfigError: as `spec` does, or there are fewer environments than levels of the actor.
     """
     listed = levels(env)
-    free = cores_here() // num_actors if num_actors else 1  # of a cluster's actors, fewer are here
+    # With more actors than cores, or if their number is unknown, some are on other machines.
+    free = cores_here() // num_actors if 0 < num_actors <= cores_here() else cores_here()
 
     def made(level: EnvironmentConfig, count: int) -> VectorEnv[Any, Any, Any]:
         suite = suite_of(level)

@@ -74,14 +74,14 @@ def look_where_recorded(described: Mapping[str, Any], where: str, named: Iterabl
     if not _recorded(described, named):
         return
     plug_ins.look_in_current_folder()
-    if found := problems(described, where, named):
-        imported = [name for name in _recorded(described, named) if name in sys.modules]
-        raise ConfigError(
-            f"--logdir={where}: this process has already imported another {imported[0]}, for"
-            " another run; play this run in a process of its own"
-            if imported
-            else found
-        )
+    lines = []
+    for name in named:
+        line = "".join(problems(described, where, [name]))
+        if line and name in sys.modules:
+            line += "; this process has already imported it, so start another one"
+        lines += [line] if line else []
+    if lines:
+        raise ConfigError(lines)
     for name, theirs in _recorded(described, named).items():
         if plug_in_files.file_of(name) is None:
             sys.path.append(str(_folder(name, theirs)))

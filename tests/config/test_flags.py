@@ -23,6 +23,7 @@ from impala_tf.config import (
 from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.presets import PRESETS
 from impala_tf.types import Kind
+from tests.helpers.cores import pretend
 from tests.helpers.flags import DEFAULTS, TYPES
 
 FLOATS = [name for name, hint in TYPES.items() if hint in (float, float | None)]
@@ -390,7 +391,7 @@ def test_a_learner_leaves_cores_to_the_actors_beside_it_if_that_is_faster(
     monkeypatch: pytest.MonkeyPatch, flags: dict[str, Any], threads: int
 ) -> None:
     """Its threads would wait for each other while actors have the cores; see docs/speed.md."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    pretend(monkeypatch, 8)
     local = {"job_name": "learner", "learner_hosts": "127.0.0.1:8001", "actor_hosts": "a"}
     config = configs.resolve(changed(**{**local, **flags}), "atari")
     assert configs.learner_threads(config) == threads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
         assert resolved[name] == (70 if name == "envs_per_actor" else value)
         assert DEFAULTS[name] is None
     alone = configs.resolve(before.replace(num_actors=None), kind)
-    assert alone.process.num_actors == len(os.sched_getaffinity(0))
+    assert alone.process.num_actors == configs.cores_here()
     assert resolved["queue_capacity"] == 70
     agent_name, algorithm = resolved["agent_name"], resolved["algorithm"]
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{agent_name}-{algorithm}-1"

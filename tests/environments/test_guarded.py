@@ -345,7 +345,7 @@ def test_making_many_environments_may_take_longer_than_a_step(
     """32 processes that import a level for a second each took 120 s, again and again."""
     monkeypatch.setattr(guarded, "_MAKING_S", 1.0)
     ended = threading.Event()
-    makes_for_s = [1.5, 60.0]
+    makes_for_s = [3.0, 60.0]
 
     def make(number: int) -> BatchedEnvironment:
         ended.wait(makes_for_s[number])
@@ -354,13 +354,13 @@ def test_making_many_environments_may_take_longer_than_a_step(
         return faulty([2, 0, 0], fault="raise")
 
     settings: dict[str, Any] = {"budget": Budget(1), "first_pause_s": 0, "num_envs": N}
-    environment = GuardedEnvironment(make, [LEVEL], 0.5, on_hang=ended.set, **settings)
+    environment = GuardedEnvironment(make, [LEVEL], 2.0, on_hang=ended.set, **settings)
     environment.reset()
     assert not ended.is_set()
     with pytest.raises(BrokenTooOftenError):
         for _ in range(2):
             environment.step(np.ones(N, np.int32))
-    assert "longer than --environment_timeout_s=0.5 and 1 s for each of 3; ending" in caplog.text
+    assert "longer than --environment_timeout_s=2 and 1 s for each of 3; ending" in caplog.text
     environment.close()
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from impala_tf.config import Given
 from impala_tf.frontend import join
+from tests.helpers.cores import pretend
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,7 @@ def test_a_node_of_slurm_has_no_more_actors_than_cores_of_its_own(
     variable: str | None, actors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where Slurm does not confine jobs, it took the cores of everyone else's on a shared node."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    pretend(monkeypatch, 8)
     monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
     if variable is not None:
         monkeypatch.setenv("SLURM_CPUS_ON_NODE", variable)

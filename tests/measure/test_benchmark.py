@@ -18,6 +18,7 @@ from impala_tf.measure import learning as measured_learning
 from impala_tf.measure.acting import Measured
 from impala_tf.measure.benchmark_main import ceiling
 from impala_tf.monitoring.bottleneck import ADVICE
+from tests.helpers.cores import pretend
 from tests.helpers.progress import only_tells
 from tests.helpers.samples import resolved_config
 
@@ -36,7 +37,7 @@ FLAGS = ("--mode=benchmark", "--level_name=CartPole-v1", "--updates_per_batch=2"
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
     monkeypatch.setattr(benchmark_main, "_whole", lambda *_: 1_000.0)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    pretend(monkeypatch, 2)
 
 
 def test_parts_share_the_cores_and_a_gpu_works_beside_them() -> None:
@@ -110,14 +111,14 @@ def test_a_gpu_that_is_slower_than_the_cores_is_the_limit(
         "update": Measured(7_000.0, "GPU", 1.0, 1.0),
     }
     monkeypatch.setattr(in_processes, "measure", lambda what, *_: parts[what])
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    pretend(monkeypatch, 16)
     found = json.loads(run_here(*FLAGS, "--json")[1])
     assert (found["limit"], found["limit_share"]) == ("updates", None)
     assert (found["ceiling"], found["advice"]) == (3_500.0, ADVICE["updates"])
     text = " ".join(run_here(*FLAGS)[1].split())
     assert f"limited by: updates (the GPU) faster with: {ADVICE['updates']}" in text
     # With two cores, these allow fewer steps.
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    pretend(monkeypatch, 2)
     found = json.loads(run_here(*FLAGS, "--json")[1])
     assert found["limit"] == "environments" and found["ceiling"] < 3_500.0
     assert "limited by: environments (44% of the cores' time)" in run_here(*FLAGS)[1]

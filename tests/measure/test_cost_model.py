@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import ConfigError, Given, cores_here
 from impala_tf.frontend import main as launcher
 from impala_tf.measure import cost_model
 from impala_tf.measure.cost_model import Machine, Speed, predict, read_speed
@@ -105,7 +104,7 @@ def test_the_doctor_predicts_with_the_cores_of_the_machines(
     speed.write_text(json.dumps({**BENCHMARK, "whole": 1.0, "ceiling": 1.0}))
     command = ["doctor", f"--workers_csv_path={csv}", f"--speed_json={speed}"]
     launcher.main(command, predict=cost_model.prediction)
-    cores = len(os.sched_getaffinity(0))
+    cores = cores_here()
     # One actor of 1 ms a step; each step also takes 0.25 ms of the learner.
     steps = 1_000 if cores > 1 else 800
     assert f"predicted: {4 * steps:,} frames/s ({steps:,} agent steps/s)" in capsys.readouterr().out
