@@ -67,6 +67,9 @@ edit horovod/common/gloo/gloo_context.cc \
     '/::InitializeForProcessSet(/,/CreateDevice/s/iface = gloo_iface_;/iface = global_context.gloo_iface_;/'
 edit horovod/__init__.py "\$a built_for = '$built_for'"
 
+# In a recipe of make, MAKEFLAGS may be set, and Horovod would then be compiled on one core.
+MAKEFLAGS=-j$(nproc)
+export MAKEFLAGS
 # There is no wheel: Horovod is compiled against the installed TensorFlow, which an isolated build
 # would not see. pip would keep the wheel, under the name of a folder that never comes again.
 pip install "$@" --no-cache-dir --no-deps --no-build-isolation "$source"

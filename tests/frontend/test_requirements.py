@@ -20,11 +20,11 @@ case "$*" in
 *"pip install"*horovod-0.28.1/*)
     for last; do true; done
     cp -r "$last" built
-    env | grep ^HOROVOD_ > flags ;;
+    env | grep -e ^HOROVOD_ -e ^MAKEFLAGS= > flags ;;
 esac
 """
-TOOLS = ("cksum", "cmp", "cp", "cut", "dirname", "env", "grep", "gzip", "mktemp", "mv", "rm", "sed",
-         "tar")  # fmt: skip
+TOOLS = ("cksum", "cmp", "cp", "cut", "dirname", "env", "grep", "gzip", "mktemp", "mv", "nproc",
+         "rm", "sed", "tar")  # fmt: skip
 CMAKE, GLOO = "horovod/tensorflow/CMakeLists.txt", "horovod/common/gloo/gloo_context.cc"
 FLAGS = "CMakeLists.txt"
 SOURCES = {
@@ -84,6 +84,7 @@ def install_horovod(folder, programs=(), sources=SOURCES, **environment):
     for name in TOOLS:
         (path / name).symlink_to(str(shutil.which(name)))
     for name, text in {"python": FAKE_PYTHON, **dict(programs)}.items():
+        (path / name).unlink(missing_ok=True)
         (path / name).write_text(text)
         (path / name).chmod(0o755)
     for name, text in sources.items():
@@ -100,7 +101,10 @@ def install_horovod(folder, programs=(), sources=SOURCES, **environment):
 
 @pytest.mark.parametrize("has_mpi", [False, True])
 def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
-    done, calls = install_horovod(tmp_path, {"mpicxx": "#!/bin/sh\n"} if has_mpi else {})
+    programs = {"nproc": "#!/bin/sh\necho 3\n", "mpicxx": "#!/bin/sh\n"}
+    if not has_mpi:
+        del programs["mpicxx"]
+    done, calls = install_horovod(tmp_path, programs, MAKEFLAGS=" -- ALL=1")
     assert done.returncode == 0, done.stderr
     build_tools, download, install = (line for line in calls if line.startswith("-m pip"))
     for line in (build_tools, download, install):
@@ -112,6 +116,7 @@ def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
     assert set((tmp_path / "flags").read_text().split()) == {
         "HOROVOD_WITH_TENSORFLOW=1", "HOROVOD_WITHOUT_PYTORCH=1", "HOROVOD_WITHOUT_MXNET=1",
         "HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_MPI=1" if has_mpi else "HOROVOD_WITHOUT_MPI=1",
+        "MAKEFLAGS=-j3",
     }  # fmt: skip
     built = {name: (tmp_path / "built" / name).read_text() for name in SOURCES}
     assert built[CMAKE] == "mpi_ops.cc\n"
