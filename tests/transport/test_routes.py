@@ -88,7 +88,8 @@ def test_an_actor_acts_for_another_learner_until_its_own_is_back(
     assert first.reported(2) == [1, 2]
     wait_until(lambda: len(alone.service.actors()) == 1)
 
-    alone.stop(0)
+    # Time for the answer to the last push: without it, the actor would wait for learner 1.
+    alone.stop(1)
     again = serve(first, ports[0], number=0, members=(0, 1))
     actor.push(make_unroll(3))  # to learner 0, which sends the actor to learner 1
     own = serve(second, ports[1], number=1, members=(0, 1))
