@@ -7,10 +7,7 @@ import gc
 import logging
 import math
 import os
-import resource
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,7 +20,7 @@ from gymnasium.wrappers import TimeLimit
 
 from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError
 from impala_tf.config.own_levels import level_kwargs
-from impala_tf.environments import own_levels, shades, spaces
+from impala_tf.environments import own_levels, shades, spaces, step_times
 from impala_tf.environments.batched import (
     AUTORESET_MODES,
     close,
@@ -40,12 +37,7 @@ _log = logging.getLogger("impala_tf.environments")
 
 # Steps that take longer are worth the overhead of a process per environment.
 _EXPENSIVE_STEP_S = 1e-3
-# A step that computes for a smaller share of its time waits, so a core can do several at once.
-# Where other processes compute, a step is waiting for a part of its time, too.
-_COMPUTING_SHARE = 0.5
-_PROBE_S = 0.25
 _MOST_CHANNELS = 4  # of one picture
-_PROBE_STEPS = 200
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -278,37 +270,13 @@ def _share_a_process(env: EnvironmentConfig) -> bool:
 
 
 def _measured_steps(env: EnvironmentConfig) -> tuple[float, float, bool]:
-    """Returns a step's duration, how long this process computes in it, and whether it mostly waits.
-
-    They are medians, because means would depend on the machine's other load. A step that only
-    computes is slow on a busy machine, too, but never gives up its core of itself.
-    """
+    """Returns what `step_times.measured` does, of one environment."""
     probe = _vectorize(env, 1, "sync")
-    durations: list[float] = []
-    computing: list[float] = []
-    gave_up: list[int] = []
     try:
         with exits_are_errors():
-            probe.reset(seed=0)
-            probe.action_space.seed(0)
-            while len(durations) < _PROBE_STEPS and sum(durations) < _PROBE_S:
-                before, computed = _times_given_up(), time.process_time()
-                started = time.perf_counter()
-                probe.step(probe.action_space.sample())
-                durations.append(time.perf_counter() - started)
-                computing.append(time.process_time() - computed)
-                gave_up.append(_times_given_up() - before)
+            return step_times.measured(probe)
     finally:
         close(probe)
-    step_s, computing_s = statistics.median(durations), statistics.median(computing)
-    is_counted = _times_given_up() > 0  # not by every system
-    waits = computing_s < _COMPUTING_SHARE * step_s
-    return step_s, computing_s, waits and (not is_counted or statistics.median(gave_up) > 0)
-
-
-def _times_given_up() -> int:
-    """Returns how often this thread has waited for something other than a core."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _vectorize(
