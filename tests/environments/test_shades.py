@@ -19,7 +19,7 @@ F32, I16 = np.float32, np.int16
 
 
 class Drawn(gymnasium.Env[Any, Any]):
-    """Draws every image anew; a game has 20 steps.
+    """Draws a new image at every step; a game has 20 steps.
 
     Args:
       space: of the images.

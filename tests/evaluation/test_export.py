@@ -107,6 +107,20 @@ def test_exported_actions_are_those_of_the_environment(space: Box) -> None:
     assert all(space.contains(each) for each in found)
 
 
+def played(folder: Path, *arguments: str) -> str:
+    """Runs an exported player where impala_tf cannot be imported; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY, str(folder / "play.py"), *arguments],
+        cwd=folder.parent,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -120,16 +134,7 @@ def test_the_player_needs_no_impala_tf(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "[1] \\a" / "export"  # signs that TensorFlow reads as a pattern
     folder.parent.mkdir()
     exported(name, folder)
-    done = subprocess.run(
-        [sys.executable, "-c", PLAY, str(folder / "play.py"), "2", "greedy"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 games: mean ")
+    assert played(folder, "2", "greedy").startswith("2 games: mean ")
 
 
 def test_the_player_cuts_games_that_do_not_end(tmp_path: Path) -> None:
@@ -138,16 +143,7 @@ def test_the_player_cuts_games_that_do_not_end(tmp_path: Path) -> None:
     spec, space = suites.spec(env), suites.action_space(env)
     agent, folder = make_agent(agent_name, spec), tmp_path / "export"
     export(agent, spec, space, suites.recipe(env), folder, longest_game=5)
-    done = subprocess.run(
-        [sys.executable, "-c", PLAY, str(folder / "play.py"), "3"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    cut, result = done.stdout.splitlines()
+    cut, result = played(folder, "3").splitlines()
     assert cut.startswith("3 of 3 games had not ended after 5 steps and were cut there; ")
     assert result.startswith("3 games: mean 5.00, returns [5.0, 5.0, 5.0]; ")
 
