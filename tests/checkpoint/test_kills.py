@@ -69,6 +69,7 @@ def kill_in(folder: Path, stages: tuple[str, ...], updates: int = 0) -> None:
     assert signals == dict.fromkeys(stages, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize(
     ("stage", "step"),

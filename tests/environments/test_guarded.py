@@ -339,6 +339,7 @@ def test_an_environment_that_hangs_ends_the_process(
     assert "a step takes longer than --environment_timeout_s=0.5" in caplog.text
 
 
+@pytest.mark.slow
 def test_making_many_environments_may_take_longer_than_a_step(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

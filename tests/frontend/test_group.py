@@ -88,6 +88,7 @@ def test_a_group_starts_together_and_restarts_together(learners, tmp_path, monke
     assert (tmp_path / "starts0").read_text() == "0/2 lo\n" * 2
 
 
+@pytest.mark.long
 def test_a_learner_that_hangs_is_killed_when_the_others_wait_for_it(
     learners, tmp_path, monkeypatch
 ):

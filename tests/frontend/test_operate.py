@@ -150,6 +150,7 @@ def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
 
 
+@pytest.mark.long
 def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
     """They were asked one after another, and 30 of them took too long."""
     write_csv(run.csv, run.project, actors=5)

@@ -30,41 +30,7 @@ SPEC = EnvironmentSpec(
     2,
     "made up",
 )
-PARTS = {"where": ObservationSpec("vector", (3,)), "mission": ObservationSpec("text", (6,))}
-TEXT_SPEC = SPEC._replace(observation=PARTS)
 B, T, UPDATES = 4, 5, 20
-# Everything that depends on more than gradients.
-_STATISTICS = {
-    "observation_normalization": "elementwise",
-    "advantage_scaling": "rms",
-    "value_normalization": "running",
-    "learning_rate_schedule": "kl",
-    "optimizer": "adam",
-}
-_DQN = {
-    "algorithm": "dqn",
-    "agent_name": "MLPAgent",
-    "replay_start_steps": 0,
-    "replay_batch_size": 8,
-    "replay_ratio": 2 / (B * T),
-    "target_update_interval": 3,
-    "observation_normalization": "elementwise",
-    "optimizer": "adam",
-}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "impala": {"algorithm": "impala", "updates_per_batch": 2, **_STATISTICS},
-    "appo": {
-        "algorithm": "appo",
-        "updates_per_batch": 2,
-        "ring_batches": 3,
-        "target_update_interval": 3,
-        **_STATISTICS,
-    },
-    "ppo": {"algorithm": "ppo", **_STATISTICS, "advantage_scaling": "batch"},
-    "dqn": _DQN,
-    "impala on texts": {"spec": TEXT_SPEC, "algorithm": "impala", **_STATISTICS},
-    "dqn on texts": {"spec": TEXT_SPEC, **_DQN},
-}
 
 
 class MeanOfTwo:
@@ -101,20 +67,6 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
     digests = []
     for update in updates:
         mine.update(batch(specs, group.rank, update), [True, True])
-        digests.append(digest(mine))
-    return digests
-
-
-def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
-    """Returns digests; learner 1 has no batch for every third update."""
-    mine = learner(group, **flags)
-    mine.synchronize()
-    specs = unroll_specs(mine.agent, flags.get("spec", SPEC), T)
-    digests = []
-    for update in range(7):
-        without = update % 3 == 2
-        own = None if without and group.rank == 1 else batch(specs, group.rank, update)
-        mine.update(own, [True, not without])
         digests.append(digest(mine))
     return digests
 
@@ -194,7 +146,6 @@ def main(directory: str) -> None:
         "agent_steps": first.agent_steps,
         "environment_frames": first.environment_frames,
         "resumed_updates": resumed.learner_updates,
-        "variants": {name: train_variant(group, flags) for name, flags in VARIANTS.items()},
         "joined": [digest(joined), joined.agent_steps, agreed.stop],
     }
     found["compressed"] = compressed(group, start, end)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers.horovod_worker import UPDATES, VARIANTS, B, T
+from tests.helpers.horovod_variants import VARIANTS
+from tests.helpers.horovod_worker import UPDATES, B, T
 from tests.helpers.runs import PROJECT
 
 pytestmark = [pytest.mark.xdist_group("horovod"), pytest.mark.slow]
@@ -64,10 +65,16 @@ def test_a_resumed_group_continues_as_if_it_had_not_stopped(result):
         assert rank["after_resume"] == rank["digests"][10:]
 
 
+@pytest.fixture(scope="module")
+def variants(tmp_path_factory):
+    return run("tests.helpers.horovod_variants", 2, tmp_path_factory.mktemp("variants"))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_learners_are_equal_with_every_algorithm_and_all_statistics(result, variant):
+def test_learners_are_equal_with_every_algorithm_and_all_statistics(variants, variant):
     """Also if one has no batch: the statistics are those of all learners together."""
-    first, second = (rank["variants"][variant] for rank in result["ranks"])
+    first, second = (rank[variant] for rank in variants)
     assert first == second
     assert len(set(first)) == len(first) == 7
 

@@ -66,6 +66,7 @@ print("writes its checkpoint", stop())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "after_s", "goes_on"),
     [

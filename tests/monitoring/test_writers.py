@@ -129,6 +129,7 @@ for all_frames in ([5, 10, 15], [12], [14, 20]):
 """
 
 
+@pytest.mark.long
 def test_curves_have_no_repeated_point_after_kills_and_resumes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", KILLED_WRITERS, str(tmp_path)],

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.runs import checkpointed_frames, rows, status
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CARELESS = """
 from gymnasium.envs.classic_control import CartPoleEnv

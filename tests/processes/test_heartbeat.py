@@ -48,6 +48,7 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         Heartbeat(str(tmp_path / "nowhere" / "beat"))
 
 
+@pytest.mark.long
 @pytest.mark.end_to_end
 def test_the_beats_continue_while_an_unroll_takes_minutes(
     start: Callable[..., Run], tmp_path: Path

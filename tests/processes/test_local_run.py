@@ -319,6 +319,7 @@ def test_ctrl_c_that_also_ends_the_reader_of_the_output_is_no_failure(start, tmp
     assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
 
 
+@pytest.mark.long
 def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path):
     """As with `nohup python run_experiment.py > out.log` on a full disk."""
     logdir, told = tmp_path / "run", tmp_path / "told"
@@ -347,6 +348,7 @@ def test_a_learner_may_have_an_ipv6_address(start, tmp_path):
     assert f"{taken}: cannot listen there: Address already in use" in err
 
 
+@pytest.mark.long
 def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
     logdir, told = tmp_path / "run", tmp_path / "told"
     run = start(
@@ -360,6 +362,7 @@ def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
     assert checkpointed_frames(logdir) == status(logdir).get("environment_frames", 0)
 
 
+@pytest.mark.long
 def test_an_actor_gives_up_on_a_learner_that_stays_away(start, tmp_path):
     """A rented machine should not wait for ever."""
     certificates.ensure(tmp_path / "credentials")

@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_level_in_the_current_folder_is_trained_on_and_evaluated(start, folder):
     """Its environments run in processes of the actors."""
     code, out, err = start(

@@ -142,6 +142,7 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), float(tf.reduce_su
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("threads", "cores", "before", "said"),
     [
@@ -173,6 +174,7 @@ print(tf.keras.layers.Dense(3)(tf.ones([1, 2])).shape)
 """
 
 
+@pytest.mark.slow
 def test_keras_is_imported_only_for_those_who_use_it() -> None:
     """A level of the user may; our processes do not, and start a second earlier."""
     done = subprocess.run(

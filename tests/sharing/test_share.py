@@ -153,6 +153,7 @@ def test_an_empty_folder_that_is_there_stays_the_same_one(folder: Path) -> None:
     assert names[0] == names[1]
 
 
+@pytest.mark.long
 def test_the_curve_of_several_levels_is_the_mean_over_them(tmp_path: Path) -> None:
     """As in a report: levels with short games do not count more."""
     flags = ("--total_environment_frames=5000", "--num_actors=1", "--metrics_interval_s=0.1")
