@@ -63,6 +63,11 @@ class ActingModel(NamedTuple):
         )
 
     @property
+    def used(self) -> list[int]:
+        """Indices of the variables that the file holds, ascending. The baseline's are not there."""
+        return sorted({weights.variable for weights in self.weights})
+
+    @property
     def quantized(self) -> list[int]:
         """Indices of the variables that the file holds only as int8, ascending."""
         float32 = {weights.variable for weights in self.weights if weights.scales_offset is None}
@@ -84,10 +89,14 @@ class LiteRtNetwork:
         self._inputs: list[tuple[int, int]] = []  # index in the interpreter, index of the input
         self._outputs: list[int] = []
 
-    def set_parameters(self, arrays: Sequence[Parameter]) -> None:
-        """Replaces the parameters, which are given in the agent's variable order."""
+    def set_parameters(self, arrays: Sequence[Parameter | None]) -> None:
+        """Replaces the parameters, which are given in the agent's variable order.
+
+        Those that `ActingModel.used` does not name may be None.
+        """
         for weights in self._weights:
             parameter = arrays[weights.variable]
+            assert parameter is not None
             if weights.scales_offset is None:
                 assert isinstance(parameter, np.ndarray)
                 self._write(parameter, weights.offset, weights.axes, weights.scale)

@@ -101,11 +101,17 @@ def _converted(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActingMod
     return convert(agent, spec, config.process.envs_per_actor, int8)
 
 
-def _quantized(config: Config, spec: EnvironmentSpec) -> list[int]:
-    """Returns the indices of the parameters that actors get as int8."""
-    if config.process.acting_precision != "int8":
-        return []
-    return _converted(config, spec, agent_of(config.agent, spec)).quantized
+def _fetched(config: Config, spec: EnvironmentSpec) -> tuple[list[int], list[int]]:
+    """Returns the indices of the parameters that actors get as int8, and of all that they get."""
+    agent = agent_of(config.agent, spec)
+    everything: tuple[list[int], list[int]] = [], list(range(len(agent.variables)))
+    if configs.actors_use_tensorflow(config):
+        return everything
+    try:
+        model = _converted(config, spec, agent)
+    except ConversionError:
+        return everything
+    return model.quantized, model.used
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -120,7 +126,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
     parameters = parameter_specs(agent, config)
-    quantized = _quantized(config, spec)
+    quantized, used = _fetched(config, spec)
     with (
         tempfile.TemporaryDirectory() as folder,
         _loopback(folder, specs, parameters, num_envs) as link,
@@ -132,7 +138,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         def exchange() -> None:
             version = next(versions)
             store.publish(version, arrays)
-            client.fetch_parameters(version - 1, quantized)
+            client.fetch_parameters(version - 1, quantized, used)
             client.push(sent)
 
         per_s, cores = rate(exchange, seconds)
@@ -141,7 +147,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     sizes = [NamedSpec.of(*parameter).nbytes for parameter in parameters]
     for index in quantized:
         sizes[index] = len(encode_quantized(arrays[index]))
-    bytes_down = sum(sizes) / steps
+    bytes_down = sum(sizes[index] for index in used) / steps
     return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
 
 

@@ -217,7 +217,7 @@ def _acting(
         return OwnActing(network, client.fetch_parameters, waits)
     sampler = sampler_of(spec.actions, np.random.default_rng(seed))
     policy = LiteRtPolicy(model, layout_of(spec), sampler)
-    fetch = functools.partial(client.fetch_parameters, quantized=model.quantized)
+    fetch = functools.partial(client.fetch_parameters, quantized=model.quantized, used=model.used)
     return OwnActing(policy, fetch, waits)
 
 

@@ -145,7 +145,7 @@ class ActorClient:
                 self._attendant.start()
 
     def fetch_parameters(
-        self, known_version: int, quantized: Sequence[int] = ()
+        self, known_version: int, quantized: Sequence[int] = (), used: Sequence[int] = ()
     ) -> tuple[int, list[Any]] | None:
         """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
 
@@ -155,12 +155,16 @@ class ActorClient:
           known_version: the parameter_version that the actor has; -1 if it has none. Then it waits
             for the learner's first parameters.
           quantized: indices of the parameters to get as int8 (`Quantized`), ascending.
+          used: indices of the parameters to get, ascending; the others are None. Empty: all.
 
         Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
           TransportError on a failure that no retry would fix.
         """
         request = impala_pb2.GetParametersRequest(
-            known_version=known_version, sequence=self._next_sequence, quantized=quantized
+            known_version=known_version,
+            sequence=self._next_sequence,
+            quantized=quantized,
+            used=used,
         )
         started = time.monotonic()
         reply = self._call("GetParameters", request)
@@ -176,9 +180,11 @@ class ActorClient:
         if len(reply.tensors) != len(specs):
             raise DecodeError(f"expected {len(specs)} tensors, got {len(reply.tensors)}")
         tensors = [
-            decode_quantized(spec, data) if index in quantized else decode(spec, data)
+            None if used and index not in used
+            else decode_quantized(spec, data) if index in quantized
+            else decode(spec, data)
             for index, (spec, data) in enumerate(zip(specs, reply.tensors, strict=True))
-        ]
+        ]  # fmt: skip
         return reply.parameter_version, tensors
 
     def fetch_network(self, num_environments: int, int8: bool = False) -> bytes:

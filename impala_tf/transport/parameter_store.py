@@ -19,9 +19,14 @@ class Snapshot:
     def __init__(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
         self.parameter_version = parameter_version
         self.tensors = tuple(tensors)
-        self._replies: dict[tuple[int, ...], bytes] = {}
+        self._replies: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
 
-    def reply(self, specs: Sequence[NamedSpec], quantized: tuple[int, ...] = ()) -> bytes:
+    def reply(
+        self,
+        specs: Sequence[NamedSpec],
+        quantized: tuple[int, ...] = (),
+        used: tuple[int, ...] = (),
+    ) -> bytes:
         """Returns the encoded GetParametersReply with this version.
 
         Not thread-safe: call it in the event loop of the server.
@@ -29,11 +34,16 @@ class Snapshot:
         Args:
           specs: the specs of the parameters as they are sent.
           quantized: indices of the parameters to send as int8 instead, ascending.
+          used: indices of the parameters to send, ascending; none: all.
         """
-        if quantized not in self._replies:
-            encoded = list(map(encode, specs, self.tensors))
-            for index in quantized:
-                encoded[index] = encode_quantized(self.tensors[index])
+        form = quantized, used
+        if form not in self._replies:
+            encoded = [
+                b"" if used and index not in used
+                else encode_quantized(tensor) if index in quantized
+                else encode(spec, tensor)
+                for index, (spec, tensor) in enumerate(zip(specs, self.tensors, strict=True))
+            ]  # fmt: skip
             reply = impala_pb2.GetParametersReply(
                 outcome=impala_pb2.OK,
                 parameter_version=self.parameter_version,
@@ -41,8 +51,8 @@ class Snapshot:
             ).SerializeToString()
             if len(self._replies) >= _MOST_FORMS:  # unusual: actors of a run request the same form
                 return reply
-            self._replies[quantized] = reply
-        return self._replies[quantized]
+            self._replies[form] = reply
+        return self._replies[form]
 
 
 class ParameterStore:

@@ -193,7 +193,8 @@ class LearnerService:
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
         check_quantized(self._parameter_specs, request.quantized)
-        return snapshot.reply(self._parameter_specs, tuple(request.quantized))
+        form = tuple(request.quantized), tuple(request.used)
+        return snapshot.reply(self._parameter_specs, *form)
 
     @answering
     async def GetNetwork(  # noqa: N802

@@ -161,6 +161,22 @@ def test_the_int8_network_answers_as_the_agent_with_rounded_weights(
     assert model.quantized
 
 
+def test_actors_need_no_parameters_of_a_separate_baseline() -> None:
+    """They would be half of what fifty actors fetch again and again."""
+    spec = vector_spec()
+    agent = make_agent("SeparateMLPAgent", spec)
+    model = ActingModel.from_bytes(convert(agent, spec, N).to_bytes())
+    policy = LiteRtPolicy(model, layout_of(spec), sampler_of(spec.actions, np.random.default_rng()))
+    sizes = [variable.shape.num_elements() for variable in agent.variables]
+    assert sum(sizes[index] for index in model.used) < 0.6 * sum(sizes)
+    arrays = parameters(agent)
+    (step,), state = steps_of(spec, 1), numpy_state(agent)
+    policy.set_parameters([a if index in model.used else None for index, a in enumerate(arrays)])
+    answer, _ = policy.answer(step, state)
+    seen = tf.nest.map_structure(tf.constant, layout_of(spec).to_network(step))
+    assert_near(answer.policy_logits, agent.step(seen, state)[0].policy_logits)
+
+
 def test_words_have_one_scale_so_actors_get_the_network_in_float32() -> None:
     """LiteRT rounds an embedding with a single scale, which would lose rare words."""
     agent = make_agent("ImpoolaLSTMAgent", PARTS)

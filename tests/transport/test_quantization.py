@@ -69,6 +69,23 @@ def test_an_actor_gets_weights_as_int8_and_others_the_same_version_as_float32(
     assert actor.fetch_parameters(3, [0]) is None
 
 
+def test_an_actor_gets_only_the_parameters_that_it_uses(serve: Serve, connect: Connect) -> None:
+    """Those of a separate baseline would double what fifty actors fetch again and again."""
+    learner = FakeLearner()
+    one = serve(learner)
+    learner.parameters.publish(3, make_parameters(0.5))
+    actor, other = connect(one.port), connect(one.port, "actor-1")
+    found = actor.fetch_parameters(-1, used=[1])
+    assert found is not None
+    matrix, vector = found[1]
+    assert matrix is None
+    np.testing.assert_array_equal(vector, make_parameters(0.5)[1])
+    everything = other.fetch_parameters(-1)
+    assert everything is not None
+    for got, wanted in zip(everything[1], make_parameters(0.5), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 @pytest.mark.parametrize("index", [-1, 1, 2, 2**31 - 1])
 def test_what_are_no_weights_of_a_layer_is_not_sent_as_int8(
     serve: Serve, connect: Connect, index: int
