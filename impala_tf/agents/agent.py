@@ -99,7 +99,8 @@ class Agent(snt.Module):
         )
         self._torso = torso_of_each_part()
         is_separate = composition.separate_baseline and not self.has_q_values
-        self._baseline_torso = torso_of_each_part() if is_separate else None
+        with tf.name_scope("baseline"):
+            self._baseline_torso = torso_of_each_part() if is_separate else None
         self._core = networks.CORES[composition.core]()
         self.num_levels = len(spec.levels)
         self._heads: networks.Heads | networks.QHeads = (
@@ -120,6 +121,18 @@ class Agent(snt.Module):
         """The heads of an agent with a policy and a baseline."""
         assert isinstance(self._heads, networks.Heads)
         return self._heads
+
+    @property
+    def of_baseline_only(self) -> list[bool]:
+        """Returns for each trainable variable whether only the baseline depends on it.
+
+        All are False if the baseline shares the policy's torso.
+        """
+        if self._baseline_torso is None:
+            return [False] * len(self.trainable_variables)
+        modules = (*tf.nest.flatten(self._baseline_torso), self.policy_heads.baseline)
+        own = {variable.ref() for module in modules for variable in module.trainable_variables}
+        return [variable.ref() in own for variable in self.trainable_variables]
 
     def constrain(self) -> None:
         """Clips variables that have a range to it. Call it after every optimizer step."""

@@ -199,6 +199,11 @@ class Heads(snt.Module):
         self._baseline = snt.Linear(num_levels, w_init=init.baseline, name="baseline")
         self.unit = ValueUnit(num_levels)
 
+    @property
+    def baseline(self) -> snt.Linear:
+        """The baseline's layer."""
+        return self._baseline
+
     def set_unit(self, mean: tf.Tensor, std: tf.Tensor) -> None:
         """Makes the baseline's layer predict (V - mean) / std, and adjusts it so that V is equal.
 

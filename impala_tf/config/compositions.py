@@ -62,6 +62,7 @@ AGENTS: dict[str, AgentComposition] = {
     "SimpleConvNetAgent": AgentComposition(NATURE, "feedforward", True),
     "NatureAgent": AgentComposition(NATURE, "feedforward", False),
     "ShallowConvNetAgent": AgentComposition(SHALLOW, "feedforward", False),
+    "SeparateShallowConvNetAgent": AgentComposition(SHALLOW, "feedforward", False, True),
     "ShallowConvNetLSTMAgent": AgentComposition(SHALLOW, "lstm", True),
     "ResNetAgent": AgentComposition(IMPALA, "feedforward", False),
     "ResNetLSTMAgent": AgentComposition(IMPALA, "lstm", True),

@@ -253,8 +253,8 @@ class ProcessConfig:
     learner_threads: int | None = None
     """CPU threads that a learner uses for each operation. With fewer threads than cores,
     a thread that waits for another one leaves its core to actors. Default: one per core; half of
-    that for appo with ShallowConvNetAgent or SeparateMLPAgent, in runs on this machine alone with
-    an actor for each core."""
+    that for appo with ShallowConvNetAgent or an agent named Separate..., in runs on this machine
+    alone with an actor for each core."""
     job_name: Literal["", "learner", "actor"] = ""
     """Run one process of a cluster by hand (sandbox/example_by_hand.md).
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""

@@ -103,7 +103,8 @@ class OptimizerConfig:
     epsilon: Derived[float] = DERIVED
     """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
     gradients_clipping: Derived[float] = DERIVED
-    """Gradients are clipped to this global norm; 0 switches clipping off. Default: preset."""
+    """Gradients are clipped to this global norm; 0 switches clipping off. The gradient of a
+    baseline with a torso of its own is clipped separately. Default: preset."""
 
 
 @dataclasses.dataclass(frozen=True)

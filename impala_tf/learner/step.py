@@ -190,7 +190,7 @@ class GradientStep(abc.ABC):
             self._compression.follow(norm)
         clip = self._config.optimizer.gradients_clipping
         if clip > 0:
-            gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
+            gradients = _clipped(gradients, clip, self.agent.of_baseline_only)
 
         def apply() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
@@ -251,6 +251,25 @@ def dense_gradients(
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _clipped(gradients: list[tf.Tensor], limit: float, of_baseline: list[bool]) -> list[tf.Tensor]:
+    """Scales gradients down to a norm of `limit`; those of a separate baseline on their own.
+
+    Otherwise, large errors of the baseline would shrink the policy's gradient.
+
+    Args:
+      gradients: one for each variable.
+      limit: the largest norm.
+      of_baseline: for each variable, whether only the baseline depends on it.
+    """
+    clipped = list(gradients)
+    for part in set(of_baseline):
+        places = [place for place, each in enumerate(of_baseline) if each is part]
+        scaled, _ = tf.clip_by_global_norm([gradients[place] for place in places], limit)
+        for place, gradient in zip(places, scaled, strict=True):
+            clipped[place] = gradient
+    return clipped
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -95,7 +95,7 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     sizes = {
         f"an unroll of {length} steps, as it is sent": unroll,
         f"a batch of {batch_size} unrolls": batch_size * unroll,
-        "variables, as actors get them": _size(agent.variables),
+        "variables, as actors get them": _size(_fetched(config, agent)),
         "variables of the learner, with optimizer and statistics": _size(
             learner.parameters_and_slots()
         ),
@@ -108,6 +108,15 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     for label, size in sizes.items():
         table.add_row(label, _mebibytes(size))
     return table
+
+
+def _fetched(config: Config, agent: Agent) -> list[tf.Variable]:
+    """Returns the variables that actors fetch; LiteRT needs none of a separate baseline."""
+    if configs.actors_use_tensorflow(config):
+        return list(agent.variables)
+    pairs = zip(agent.trainable_variables, agent.of_baseline_only, strict=True)
+    left_out = {variable.ref() for variable, of_baseline in pairs if of_baseline}
+    return [variable for variable in agent.variables if variable.ref() not in left_out]
 
 
 def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> dict[str, int]:

@@ -44,11 +44,26 @@ def global_norm(arrays: list[np.ndarray]) -> float:
     return float(np.sqrt(sum(np.sum(np.square(array)) for array in arrays)))
 
 
+def parts_of(agent: Agent) -> list[list[int]]:
+    """Returns the places of the variables that are clipped together: of which policies depend."""
+    zeros = layout_of(SPEC).network_specs(1)
+    step = tf.nest.map_structure(lambda spec: tf.ones(spec.shape, spec.dtype), zeros)
+    with tf.GradientTape() as tape:
+        outputs, _ = agent.step(step, agent.initial_state(1))
+    found = tape.gradient(outputs.policy_logits, agent.trainable_variables)
+    places = range(len(found))
+    policy = [place for place in places if found[place] is not None]
+    baseline = [place for place in places if found[place] is None]
+    is_separate = len(baseline) > 2  # not only the weights and biases of the baseline's layer
+    return [policy, baseline] if is_separate else [policy + baseline]
+
+
 class ByHand:
     """RMSProp after clipping, in NumPy: epsilon inside the root, mean squares that start at 1."""
 
-    def __init__(self, settings: Config, arrays: list[np.ndarray]) -> None:
+    def __init__(self, settings: Config, arrays: list[np.ndarray], agent: Agent) -> None:
         self._optimizer = settings.optimizer
+        self._parts = parts_of(agent)
         self._before = [array.astype(np.float64) for array in arrays]
         self._arrays = list(self._before)
         self._squares = [np.ones_like(array) for array in self._arrays]
@@ -56,11 +71,12 @@ class ByHand:
 
     def update(self, gradients: list[np.ndarray], learning_rate: float) -> None:
         o = self._optimizer
-        scale = 1.0
+        scales = np.ones(len(gradients))
         if (limit := o.gradients_clipping) > 0:
-            scale = min(1.0, limit / global_norm(gradients))
+            for part in self._parts:
+                scales[part] = min(1.0, limit / global_norm([gradients[k] for k in part]))
         for k, gradient in enumerate(gradients):
-            g = scale * gradient
+            g = scales[k] * gradient
             self._squares[k] = o.decay * self._squares[k] + (1 - o.decay) * g * g
             step = learning_rate * g / np.sqrt(self._squares[k] + o.epsilon)
             self._moments[k] = o.momentum * self._moments[k] + step
@@ -94,7 +110,7 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
-@pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
+@pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent", "SeparateMLPAgent"])
 @pytest.mark.parametrize(
     ("gradients_clipping", "momentum", "decay"),
     [(0.5, 0.0, 0.99), (1e6, 0.0, 0.9), (0.0, 0.7, 0.99)],
@@ -103,7 +119,10 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
 def test_three_updates_equal_those_by_hand(
     agent_name: str, gradients_clipping: float, momentum: float, decay: float
 ) -> None:
-    """What the table of hyperparameters says is what happens to the parameters."""
+    """What the table of hyperparameters says is what happens to the parameters.
+
+    A separate baseline's gradient is clipped on its own: its errors do not slow down the policy.
+    """
     learner, agent = make(
         agent_name, gradients_clipping=gradients_clipping, momentum=momentum, decay=decay
     )
@@ -113,7 +132,8 @@ def test_three_updates_equal_those_by_hand(
         momentum=momentum,
         decay=decay,
     )
-    by_hand = ByHand(settings, learner.parameters())
+    by_hand = ByHand(settings, learner.parameters(), agent)
+    assert len(parts_of(agent)) == (2 if agent_name == "SeparateMLPAgent" else 1)
     for update in range(3):
         unrolls = batch(agent, seed=update)
         gradients = gradients_of(agent, unrolls, settings)
@@ -188,7 +208,7 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     mine = gradients_of(agent, unrolls, settings)
     # One of the four learners has no batch, and must not make the step of the others smaller.
     mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0], others[1], strict=True)]
-    by_hand = ByHand(settings, learner.parameters())
+    by_hand = ByHand(settings, learner.parameters(), agent)
     by_hand.update(mean, learning_rate=0.05)
     stats = learner.update(unrolls, [True, True, True, False])
     assert stats is not None
@@ -205,7 +225,7 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     settings = config()
     other = sent(agent, 1)
     learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
-    by_hand = ByHand(settings, learner.parameters())
+    by_hand = ByHand(settings, learner.parameters(), agent)
     by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
     assert learner.update(None, [False, True]) is None
     by_hand.assert_equals(learner)

@@ -77,6 +77,23 @@ def test_the_batch_is_that_of_the_flags(lines) -> None:
     assert re.search(r"update, batch of 3 x 5 steps +GPU +6 +unknown", found)
 
 
+def test_a_separate_baseline_has_layers_that_actors_do_not_fetch(lines) -> None:
+    shared, separate, own = (
+        lines(CATCH, f"--agent_name={prefix}ShallowConvNetAgent", *flags)
+        for prefix, *flags in (("",), ("Separate",), ("Separate", "--acting=tensorflow"))
+    )
+    for layer in ("conv2_d", "linear"):
+        assert not any(line.startswith(f"baseline/shallow/{layer}") for line in shared)
+        assert any(line.startswith(f"baseline/shallow/{layer}") for line in separate)
+
+    def fetched(found: list[str]) -> float:
+        ((size, unit),) = (line.split()[-2:] for line in found if line.startswith("variables, as"))
+        return float(size) * {"KiB": 1, "MiB": 1024}[unit]
+
+    assert fetched(separate) == pytest.approx(fetched(shared), rel=0.02)
+    assert fetched(own) > 1.8 * fetched(shared)
+
+
 def test_a_gradient_step_of_ppo_is_on_a_minibatch(lines) -> None:
     found = lines(
         "--level_name=CartPole-v1", "--algorithm=ppo", "--num_actors=1", "--envs_per_actor=6"
