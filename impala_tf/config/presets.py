@@ -166,10 +166,6 @@ TUNED_ROBOTS: Flags = {
     "learning_rate_end": 0.0,
 }
 """{flag: value} of vectors with continuous actions, with the tuned preset's own algorithm."""
-# Measured, see sandbox/atari.md. Where returns change quickly, as with Qbert's first new level, the
-# baseline's gradient is many times as large as the policy's.
-TUNED_ATARI: Flags = {"agent_name": "SeparateShallowConvNetAgent"}
-"""{flag: value} of Atari and retro games, with the tuned preset's own algorithm."""
 # Measured, see sandbox/cartpole.md. Once the pole stands, advantages are noise that is scaled up to
 # 1. With a learning rate that falls with the frames alone, some runs then forget what they learned.
 TUNED_VECTORS: Flags = {"learning_rate_schedule": "kl"}
@@ -196,8 +192,6 @@ def values(
     is_tuned = preset == "tuned" and name in (None, preset_values["algorithm"])
     if continuous:
         preset_values.update(FOR_CONTINUOUS)
-    if is_tuned and kind == "atari":
-        preset_values.update(TUNED_ATARI)
     if is_tuned and kind == "vector":
         preset_values.update(TUNED_ROBOTS if continuous else TUNED_VECTORS)
     if actors < MANY_ACTORS and following_actors(preset, kind, name):
@@ -227,7 +221,6 @@ def algorithms() -> str:
         *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}; with vectors and"
         f" --preset=tuned, also: {_listed(TUNED_ROBOTS)}.",
-        f"--preset=tuned with its own algorithm changes, on Atari: {_listed(TUNED_ATARI)}.",
         "--preset=tuned with its own algorithm changes, on vectors with discrete actions:"
         f" {_listed(TUNED_VECTORS)}.",
         "--preset=tuned with its own algorithm changes, on Atari and other images with fewer than"

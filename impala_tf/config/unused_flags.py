@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from impala_tf.config import plug_ins, presets
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
+from impala_tf.config.compositions import AGENTS
 from impala_tf.config.flag_values import BUILT_IN, Given, to_flag
 
 SuiteName = Literal["Atari", "retro", "Procgen", "Gymnasium"]
@@ -28,6 +29,10 @@ _WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "decay": ("optimizer", ("rmsprop",)),
     "momentum": ("optimizer", ("rmsprop",)),
     "learning_rate_end": ("learning_rate_schedule", ("linear", "kl")),
+    "clip_separately": (
+        "agent_name",
+        tuple(name for name, agent in AGENTS.items() if agent.separate_baseline),
+    ),
 }
 """{flag: (another flag, the values of the other flag with which this one has an effect)}."""
 
@@ -72,8 +77,12 @@ def _possible(given: Given, name: str, flag: str) -> set[Any]:
     """Returns the values that a flag may have in the run, whose kind of level is not known yet."""
     if given[flag] is not None:
         return {given[flag]}
-    kinds = presets.PRESETS[given["preset"]]
-    return {presets.values(given["preset"], kind, name).get(flag, BUILT_IN[flag]) for kind in kinds}
+    preset = given["preset"]
+    return {
+        presets.values(preset, kind, name, continuous).get(flag, BUILT_IN[flag])
+        for kind in presets.PRESETS[preset]
+        for continuous in (False, True)
+    }
 
 
 def _listed(names: Collection[str]) -> str:

@@ -190,7 +190,9 @@ class GradientStep(abc.ABC):
             self._compression.follow(norm)
         clip = self._config.optimizer.gradients_clipping
         if clip > 0:
-            gradients = _clipped(gradients, clip, self.agent.of_baseline_only)
+            separate = self._config.optimizer.clip_separately
+            of_baseline = [separate and own for own in self.agent.of_baseline_only]
+            gradients = _clipped(gradients, clip, of_baseline)
 
         def apply() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
@@ -254,14 +256,14 @@ def dense_gradients(
 
 
 def _clipped(gradients: list[tf.Tensor], limit: float, of_baseline: list[bool]) -> list[tf.Tensor]:
-    """Scales gradients down to a norm of `limit`; those of a separate baseline on their own.
+    """Scales gradients down to a norm of `limit`; those of the baseline on their own.
 
-    Otherwise, large errors of the baseline would shrink the policy's gradient.
+    With one norm for both, large errors of the baseline would shrink the policy's gradient.
 
     Args:
       gradients: one for each variable.
       limit: the largest norm.
-      of_baseline: for each variable, whether only the baseline depends on it.
+      of_baseline: for each variable, whether it is clipped with those of the baseline.
     """
     clipped = list(gradients)
     for part in set(of_baseline):

@@ -177,17 +177,6 @@ def test_an_entropy_bonus_stays_where_the_preset_has_none() -> None:
     assert robots.loss.entropy_cost_end == 0.01
 
 
-def test_the_baseline_is_separate_on_atari_where_that_was_measured() -> None:
-    """It costs a quarter of the speed, and Procgen's network a lot more."""
-    name = "SeparateShallowConvNetAgent"
-    assert configs.resolve(Given(), "atari").agent.agent_name == name
-    assert configs.resolve(changed(algorithm="appo"), "atari").agent.agent_name == name
-    for flags in ({"algorithm": "ppo"}, {"algorithm": "dqn"}, {"preset": "paper"}):
-        assert "Separate" not in configs.resolve(changed(**flags), "atari").agent.agent_name
-    for kind in ("procgen", "image"):
-        assert "Separate" not in configs.resolve(Given(), kind).agent.agent_name
-
-
 def test_robots_take_many_steps_on_small_batches_unless_another_algorithm_is_asked_for() -> None:
     """V-trace without a clipped surrogate is not stable with eight uses of a batch."""
     tuned = configs.resolve(Given(), "vector", continuous=True)

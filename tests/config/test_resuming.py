@@ -134,8 +134,7 @@ def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it(
 def test_an_old_run_is_compared_in_what_it_says() -> None:
     config = resolved(seed=3)
     sources = configs.sources(config, "atari")
-    saved = {"agent_name": "SeparateShallowConvNetAgent"}
-    assert configs.differences(saved, {}, config, sources) == {}
+    assert configs.differences({"agent_name": "ShallowConvNetAgent"}, {}, config, sources) == {}
     found = configs.differences({"seed": 1, "old": 5}, {}, config, sources)
     assert found == {"seed": (1, 3)}
 

@@ -28,6 +28,9 @@ from impala_tf.config.help_pages import texts
         ({"learning_rate_schedule": "constant", "learning_rate_end": 0.1}, "Atari",
          "--learning_rate_end=0.1 does nothing here: it is for --learning_rate_schedule=linear or"
          " --learning_rate_schedule=kl"),
+        ({"agent_name": "NatureAgent", "clip_separately": True}, "Atari",
+         "--clip_separately does nothing here: it is for --agent_name=SeparateShallowConvNetAgent"
+         " or --agent_name=SeparateMLPAgent"),
         ({"num_levels": 3}, "Gymnasium",
          "--num_levels=3 does nothing here: it is for levels of Procgen"),
         ({"protocol": "sticky"}, "Procgen",
@@ -51,6 +54,7 @@ def test_a_flag_of_another_algorithm_or_level_is_named(
         ({"algorithm": "a3c", "loss_reduction": "sum"}, "Gymnasium"),
         ({"gae_lambda": None, "n_step": None}, "Atari"),  # asks for the default
         ({"frame_skip": 1, "width": 42}, "retro"),
+        ({"clip_separately": True}, "Gymnasium"),  # robots have a separate baseline
         ({"algorithm": "module:MINE", "gae_lambda": 0.9, "n_step": 2}, "Atari"),  # may use all
     ],
 )

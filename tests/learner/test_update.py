@@ -44,8 +44,8 @@ def global_norm(arrays: list[np.ndarray]) -> float:
     return float(np.sqrt(sum(np.sum(np.square(array)) for array in arrays)))
 
 
-def parts_of(agent: Agent) -> list[list[int]]:
-    """Returns the places of the variables that are clipped together: of which policies depend."""
+def parts_of(agent: Agent, settings: Config) -> list[list[int]]:
+    """Returns the places of the variables that are clipped together."""
     zeros = layout_of(SPEC).network_specs(1)
     step = tf.nest.map_structure(lambda spec: tf.ones(spec.shape, spec.dtype), zeros)
     with tf.GradientTape() as tape:
@@ -54,7 +54,8 @@ def parts_of(agent: Agent) -> list[list[int]]:
     places = range(len(found))
     policy = [place for place in places if found[place] is not None]
     baseline = [place for place in places if found[place] is None]
-    is_separate = len(baseline) > 2  # not only the weights and biases of the baseline's layer
+    assert (len(baseline) > 2) is settings.agent.agent_name.startswith("Separate")
+    is_separate = len(baseline) > 2 and settings.optimizer.clip_separately
     return [policy, baseline] if is_separate else [policy + baseline]
 
 
@@ -63,7 +64,7 @@ class ByHand:
 
     def __init__(self, settings: Config, arrays: list[np.ndarray], agent: Agent) -> None:
         self._optimizer = settings.optimizer
-        self._parts = parts_of(agent)
+        self._parts = parts_of(agent, settings)
         self._before = [array.astype(np.float64) for array in arrays]
         self._arrays = list(self._before)
         self._squares = [np.ones_like(array) for array in self._arrays]
@@ -112,28 +113,23 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
 
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent", "SeparateMLPAgent"])
 @pytest.mark.parametrize(
-    ("gradients_clipping", "momentum", "decay"),
-    [(0.5, 0.0, 0.99), (1e6, 0.0, 0.9), (0.0, 0.7, 0.99)],
-    ids=["clipped", "not reached", "off, momentum"],
+    "flags",
+    [
+        {"gradients_clipping": 0.5},
+        {"gradients_clipping": 0.5, "clip_separately": True},
+        {"gradients_clipping": 1e6, "decay": 0.9},
+        {"gradients_clipping": 0.0, "momentum": 0.7},
+    ],
+    ids=["clipped", "clipped separately", "not reached", "off, momentum"],
 )
-def test_three_updates_equal_those_by_hand(
-    agent_name: str, gradients_clipping: float, momentum: float, decay: float
-) -> None:
+def test_three_updates_equal_those_by_hand(agent_name: str, flags: dict[str, Any]) -> None:
     """What the table of hyperparameters says is what happens to the parameters.
 
-    A separate baseline's gradient is clipped on its own: its errors do not slow down the policy.
+    If the baseline's gradient is clipped on its own, its errors do not slow down the policy.
     """
-    learner, agent = make(
-        agent_name, gradients_clipping=gradients_clipping, momentum=momentum, decay=decay
-    )
-    settings = config(
-        agent_name=agent_name,
-        gradients_clipping=gradients_clipping,
-        momentum=momentum,
-        decay=decay,
-    )
+    learner, agent = make(agent_name, **flags)
+    settings = config(agent_name=agent_name, **flags)
     by_hand = ByHand(settings, learner.parameters(), agent)
-    assert len(parts_of(agent)) == (2 if agent_name == "SeparateMLPAgent" else 1)
     for update in range(3):
         unrolls = batch(agent, seed=update)
         gradients = gradients_of(agent, unrolls, settings)

@@ -85,7 +85,7 @@ def test_a_run_without_a_checkpoint_has_a_report_without_a_video(
     assert "holds no checkpoint" in out
     assert "no video: --logdir=" in (tmp_path / "run" / "report.html").read_text()
     text = (tmp_path / "run" / "report.md").read_text()
-    assert "SeparateShallowConvNetAgent ended with a mean return of 20.0 (1 seed)." in text
+    assert "ShallowConvNetAgent ended with a mean return of 20.0 (1 seed)." in text
     assert "](report-PongNoFrameskip-v4.svg)" in text
     assert (tmp_path / "run" / "report-PongNoFrameskip-v4.svg").exists()
 

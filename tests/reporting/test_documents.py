@@ -234,7 +234,7 @@ def test_repeats_of_a_seed_are_named_and_do_not_count(tmp_path: Path) -> None:
     write_run(tmp_path / "pong.1", rows((0, 0, -21), (400, 1, -21)), seed=1)
     summary = summarized(tmp_path)
     assert facts.headline(summary) == (
-        "SeparateShallowConvNetAgent ended with a mean return of 20.0 (1 seed)."
+        "ShallowConvNetAgent ended with a mean return of 20.0 (1 seed)."
     )
     assert any(
         note.endswith(f"are left out: {tmp_path / 'pong.1'}.") for note in facts.notes(summary)

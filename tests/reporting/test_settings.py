@@ -47,9 +47,9 @@ def test_a_given_flag_is_named_where_it_is_needed(tmp_path: Path) -> None:
     """But not the flags that follow from it, such as --learning_rate_end."""
     found = labels(tmp_path, {"learning_rate": 0.001}, {"learning_rate": 0.002}, {})
     assert [label for label, _ in found] == [
-        "SeparateShallowConvNetAgent, learning_rate=0.001",
-        "SeparateShallowConvNetAgent, learning_rate=0.002",
-        "SeparateShallowConvNetAgent, learning_rate=0.00035",
+        "ShallowConvNetAgent, learning_rate=0.001",
+        "ShallowConvNetAgent, learning_rate=0.002",
+        "ShallowConvNetAgent, learning_rate=0.00035",
     ]
 
 
@@ -63,7 +63,7 @@ def test_the_number_of_actors_of_another_machine_makes_no_setting(tmp_path: Path
         path.read_text().replace(f'"num_actors": {actors}', f'"num_actors": {actors + 30}')
     )
     (level,) = settings.group(runs.find(str(tmp_path)))
-    assert [each.label for each in level.settings] == ["SeparateShallowConvNetAgent"]
+    assert [each.label for each in level.settings] == ["ShallowConvNetAgent"]
     write_run(tmp_path / "given", num_actors=actors + 7)
     (level,) = settings.group(runs.find(str(tmp_path)))
     assert len(level.settings) == 2
@@ -77,7 +77,7 @@ def test_where_a_run_is_mirrored_or_tracked_makes_no_setting(tmp_path: Path) -> 
         {"seed": 2, "mirror": "/mnt/2", "stop_at_return": 18.0},
         {"seed": 3, "track_tags": "night", "info_metrics": "won", "environment_timeout_s": 900.0},
     )
-    assert found == [("SeparateShallowConvNetAgent", [1, 2, 3])]
+    assert found == [("ShallowConvNetAgent", [1, 2, 3])]
 
 
 def test_of_a_seeds_runs_the_one_that_got_furthest_counts(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_command_repeats_its_run(tmp_path: Path) -> None:
     (level,) = settings.group(runs.find(str(logdir)))
     assert settings.command(level.runs[0]) == [
         "python", "run_experiment.py", "--level_name=PongNoFrameskip-v4",
-        "--agent_name=SeparateShallowConvNetAgent", "--seed=3", "--total_environment_frames=4000",
+        "--agent_name=ShallowConvNetAgent", "--seed=3", "--total_environment_frames=4000",
         "--metrics_interval_s=1.0", "--no_terminal_on_life_loss", "--learning_rate=0.002",
         f"--logdir={logdir}",
     ]  # fmt: skip
