@@ -190,9 +190,11 @@ class GradientStep(abc.ABC):
             self._compression.follow(norm)
         clip = self._config.optimizer.gradients_clipping
         if clip > 0:
-            separate = self._config.optimizer.clip_separately
-            of_baseline = [separate and own for own in self.agent.of_baseline_only]
-            gradients = _clipped(gradients, clip, of_baseline)
+            of_baseline = self.agent.of_baseline_only
+            if self._config.optimizer.clip_separately and any(of_baseline):
+                gradients = _clipped_separately(gradients, clip, of_baseline)
+            else:
+                gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
 
         def apply() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
@@ -255,18 +257,20 @@ def dense_gradients(
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def _clipped(gradients: list[tf.Tensor], limit: float, of_baseline: list[bool]) -> list[tf.Tensor]:
-    """Scales gradients down to a norm of `limit`; those of the baseline on their own.
+def _clipped_separately(
+    gradients: list[tf.Tensor], limit: float, of_baseline: list[bool]
+) -> list[tf.Tensor]:
+    """Scales the policy's and the baseline's gradients down to a norm of `limit` each.
 
     With one norm for both, large errors of the baseline would shrink the policy's gradient.
 
     Args:
       gradients: one for each variable.
       limit: the largest norm.
-      of_baseline: for each variable, whether it is clipped with those of the baseline.
+      of_baseline: for each variable, whether only the baseline depends on it.
     """
     clipped = list(gradients)
-    for part in set(of_baseline):
+    for part in (False, True):
         places = [place for place, each in enumerate(of_baseline) if each is part]
         scaled, _ = tf.clip_by_global_norm([gradients[place] for place in places], limit)
         for place, gradient in zip(places, scaled, strict=True):
