@@ -39,8 +39,7 @@ def faulty(
 ) -> BatchedEnvironment:
     """Makes an environment of each entry, which breaks at that step of its life."""
     makers = [lambda at=at: gymnasium.make(LEVEL, at_step=at, **settings) for at in at_steps]
-    vector = SyncVectorEnv(makers, autoreset_mode=mode)
-    return BatchedEnvironment(vector)
+    return BatchedEnvironment(SyncVectorEnv(makers, autoreset_mode=mode))
 
 
 @pytest.fixture
