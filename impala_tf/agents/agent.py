@@ -122,6 +122,22 @@ class Agent(snt.Module):
         assert isinstance(self._heads, networks.Heads)
         return self._heads
 
+    def parts(self) -> dict[str, dict[str, Nest]]:
+        """Returns {part: {attribute: module or variable, or a dictionary of them}}.
+
+        The parts are torso, core and Q-values; or torso, core, policy and baseline.
+        """
+        normalizer, baseline = self.observation_normalizer, self._baseline_torso
+        parts = {
+            "torso": {"_torso": self._torso}
+            | ({} if normalizer is None else {"observation_normalizer": normalizer}),
+            "core": {"_core": self._core},
+            **{name: {"_heads": modules} for name, modules in self._heads.parts().items()},
+        }
+        if baseline is not None:
+            parts["baseline"]["_baseline_torso"] = baseline
+        return parts
+
     @property
     def of_baseline_only(self) -> list[bool]:
         """Returns for each trainable variable whether only the baseline depends on it.

@@ -116,6 +116,10 @@ class QHeads(snt.Module):
         q_values = self._mean + self._std * q_values
         return NetworkOutput(q_values, tf.reduce_max(q_values, axis=-1, keepdims=True))
 
+    def parts(self) -> dict[str, Nest]:
+        """Returns {part: its modules}; see `Agent.parts`."""
+        return {"Q-values": self}
+
     @property
     def std(self) -> tf.Tensor:
         """The standard deviation by which the layers' outputs are multiplied, float32 []."""
@@ -198,6 +202,14 @@ class Heads(snt.Module):
         self._policy = snt.Linear(num_logits, w_init=init.policy, name="policy_logits")
         self._baseline = snt.Linear(num_levels, w_init=init.baseline, name="baseline")
         self.unit = ValueUnit(num_levels)
+
+    def parts(self) -> dict[str, Nest]:
+        """Returns {part: {attribute: module or variable}}; see `Agent.parts`."""
+        deviations = {} if self._log_std is None else {"_log_std": self._log_std}
+        return {
+            "policy": {"_policy": self._policy, **deviations},
+            "baseline": {"_baseline": self._baseline},
+        }
 
     @property
     def baseline(self) -> snt.Linear:

@@ -100,7 +100,13 @@ class Checkpointer:
 
         def accept(path: Path, state: Any) -> None:
             check(state)
-            self._read_variables(path, partial)
+            try:
+                read_variables(path, self._checkpoint, partial)
+            except MismatchError as error:
+                raise ConfigError(
+                    f"{path}: does not fit this agent and optimizer ({error}); use the version and"
+                    " flags that wrote it, or choose another --logdir"
+                ) from error
 
         newest = files.find(self._directory, accept)
         if newest is None:
@@ -167,27 +173,40 @@ class Checkpointer:
             if folder.exists():
                 shutil.rmtree(folder)
 
-    def _read_variables(self, path: Path, partial: bool) -> None:
-        try:
-            with _literal(path) as folder:
-                # A mismatch raises below; expect_partial keeps TensorFlow from also logging it.
-                status = self._checkpoint.read(f"{folder}/variables").expect_partial()
-                if partial:
-                    status.assert_existing_objects_matched()
-                else:
-                    status.assert_consumed()
-        except tf.errors.ResourceExhaustedError:
-            raise  # the machine is out of memory; the checkpoint may be fine
-        except tf.errors.OpError as error:
-            raise files.DamagedError(error.message) from error
-        except FileNotFoundError as error:
-            raise files.DamagedError("it was removed") from error
-        except (AssertionError, ValueError) as error:
-            reason = str(error).splitlines()[0].removesuffix(": attributes {")
-            raise ConfigError(
-                f"{path}: does not fit this agent and optimizer ({reason}); use the version and"
-                " flags that wrote it, or choose another --logdir"
-            ) from error
+
+class MismatchError(Exception):
+    """A checkpoint's variables are not those that are asked for."""
+
+
+def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) -> None:
+    """Assigns a checkpoint's values to variables.
+
+    Args:
+      path: the checkpoint's folder.
+      variables: their names in it.
+      partial: whether the checkpoint may hold more.
+
+    Raises:
+      MismatchError: one is missing or has another shape; some may have been assigned.
+      files.DamagedError: the values cannot be read.
+    """
+    try:
+        with _literal(path) as folder:
+            # A mismatch raises below; expect_partial keeps TensorFlow from also logging it.
+            status = variables.read(f"{folder}/variables").expect_partial()
+            if partial:
+                status.assert_existing_objects_matched()
+            else:
+                status.assert_consumed()
+    except tf.errors.ResourceExhaustedError:
+        raise  # the machine is out of memory; the checkpoint may be fine
+    except tf.errors.OpError as error:
+        raise files.DamagedError(error.message) from error
+    except FileNotFoundError as error:
+        raise files.DamagedError("it was removed") from error
+    except (AssertionError, ValueError) as error:
+        reason = str(error).splitlines()[0].removesuffix(": attributes {")
+        raise MismatchError(reason) from error
 
 
 @contextlib.contextmanager

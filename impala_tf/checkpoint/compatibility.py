@@ -62,8 +62,7 @@ def check_compatible(
       logdir: the run's folder, for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
-    name = saved.get("agent_name")  # before --core, checkpoints had the agent's own core
-    saved = {**_BEFORE, "core": AGENTS[name].core if name in AGENTS else None, **saved}
+    saved = complete(saved)
     problems = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
         f" {_as_json(current.get(name))}; choose another --logdir"
@@ -72,6 +71,12 @@ def check_compatible(
     ]
     if problems:
         raise ConfigError(problems)
+
+
+def complete(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the signature in a checkpoint, with fields that an older version did not write."""
+    name = saved.get("agent_name")  # before --core, checkpoints had the agent's own core
+    return {**_BEFORE, "core": AGENTS[name].core if name in AGENTS else None, **saved}
 
 
 def _as_json(value: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError
 
+MANIFEST = "manifest.json"
 FORMAT = 1
 """Increase it when older versions can no longer read what this one writes."""
 
@@ -71,7 +72,7 @@ def write_manifest(folder: Path) -> None:
         path.name: fingerprint(path, path.stat().st_size) for path in sorted(folder.iterdir())
     }
     manifest = {"format": FORMAT, "files": fingerprints}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
 def read_state(checkpoint: Path) -> Any:
@@ -81,7 +82,7 @@ def read_state(checkpoint: Path) -> Any:
       DamagedError: a file is missing, unreadable or changed.
       ConfigError: a newer version wrote it.
     """
-    for name, written in _read_json(checkpoint / "manifest.json", "files").items():
+    for name, written in _read_json(checkpoint / MANIFEST, "files").items():
         try:
             compare(checkpoint / name, name, written)
         except OSError as error:

@@ -57,6 +57,10 @@ class RunConfig:
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and restarted actors, get different seeds than before, so they play different games."""
+    start_from: str = ""
+    """Begin a new run with the network of another one: RUN (its newest checkpoint), RUN/best, or
+    RUN/checkpoints/ckpt-N. The torso must fit; the core, the policy and the baseline are new
+    if they do not."""
     preset: Literal["tuned", "paper"] = "tuned"
     """Set of default values. tuned: learns fastest per frame; paper: table G.1 of the IMPALA paper.
     To see the values, add --help_all after --preset and --level_name."""

@@ -43,9 +43,9 @@ COMMANDS = {
     "train": Command(
         "train on this machine, or on the machines of a CSV file",
         ("level_name", "algorithm", "agent_name", "core", "preset", "total_environment_frames",
-         "seed", "logdir", "fresh", "num_actors", "envs_per_actor", "batch_size", "unroll_length",
-         "learning_rate", "entropy_cost", "discounting", "reward_clipping", "stop_at_return",
-         "eval_every", "device", "workers_csv_path", "track", "dry_run"),
+         "seed", "logdir", "fresh", "start_from", "num_actors", "envs_per_actor", "batch_size",
+         "unroll_length", "learning_rate", "entropy_cost", "discounting", "reward_clipping",
+         "stop_at_return", "eval_every", "device", "workers_csv_path", "track", "dry_run"),
     ),
     "test": Command(
         "play whole games with the newest checkpoint of a run",

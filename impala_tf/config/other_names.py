@@ -23,7 +23,15 @@ OTHER_NAMES = {
         _FRAMES,
     ),
     **dict.fromkeys(("total_frames", "frames", "num_frames"), "--total_environment_frames"),
-    **dict.fromkeys(("resume", "restore", "load", "load_checkpoint"), _RESUMES),
+    **dict.fromkeys(("resume", "restore"), _RESUMES),
+    **dict.fromkeys(
+        ("load", "load_checkpoint"),
+        f"{_RESUMES}; --start_from=RUN begins a new run with the network of another one",
+    ),
+    **dict.fromkeys(
+        ("init_from", "initial_checkpoint", "pretrained", "finetune", "fine_tune", "warm_start"),
+        "--start_from",
+    ),
     **dict.fromkeys(("test", "eval", "evaluate", "play", "enjoy"), _TEST),
     **dict.fromkeys(("eval_episodes", "n_eval_episodes", "num_episodes", "episodes"), _EPISODES),
     **dict.fromkeys(("eval_freq", "evaluation_interval", "eval_interval"), "--eval_every"),

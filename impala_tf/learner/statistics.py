@@ -178,6 +178,12 @@ class PartStatistics(snt.Module):
         self._deviations.assign(tf.maximum(deviations, 0.0))
         self._mean.assign(mean)
 
+    def limit(self, count: float) -> None:
+        """Makes the observations so far count as `count` at most, so that new ones count more."""
+        share = tf.minimum(1.0, count / tf.maximum(self._count, 1.0))
+        self._count.assign(share * self._count)
+        self._deviations.assign(share * self._deviations)
+
     def _moments(self) -> Moments:
         return Moments(self._count, self._mean, self._deviations)
 
@@ -226,6 +232,11 @@ class DictStatistics(snt.Module):
         """See `PartStatistics.convert`."""
         for _, part in self._items():
             part.convert()
+
+    def limit(self, count: float) -> None:
+        """See `PartStatistics.limit`."""
+        for _, part in self._items():
+            part.limit(count)
 
     def lasting(self) -> DictStatistics | None:
         """Returns the statistics of the parts that are `lasting`; None if there are none."""

@@ -153,6 +153,10 @@ class Learner:
         self._group.broadcast(self.parameters_and_slots())
         self._step.refresh()
 
+    def copy_to_target(self) -> None:
+        """Makes the target network equal the network, if there is one."""
+        self._step.update_target()
+
     def compile(self) -> None:
         """Builds the graphs of the gradient steps now, while actors make the first batch."""
         self._step.compile(self._spec)

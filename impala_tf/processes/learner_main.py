@@ -236,6 +236,8 @@ def _announce(parts: LearnerParts, device: str) -> None:
     before = provenance.read(parts.logdir) if parts.resumed else {}
     frames = parts.learner.environment_frames
     described = provenance.describe(parts.config, parts.spec, before, frames, device)
+    if started_from := parts.started_from or before.get("started_from"):
+        described["started_from"] = started_from
     write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")
     write_atomically(parts.logdir.config_file, config_file.text(provenance.repeating(described)))
     _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)

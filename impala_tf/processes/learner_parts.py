@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,8 +14,6 @@ from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.environments import suites
-from impala_tf.learner import callbacks
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.callbacks import Callbacks
 from impala_tf.learner.conversion import NetworkService
@@ -29,23 +26,18 @@ from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
 from impala_tf.monitoring.evaluations import EvaluationRows
-from impala_tf.monitoring.metrics import (
-    LEARNER_METRICS,
-    LEVEL_METRICS,
-    METRICS,
-    info_columns,
-)
 from impala_tf.monitoring.recorder import RunRecorder
-from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
-from impala_tf.monitoring.wandb_writer import WandbWriter
-from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
-from impala_tf.processes import mirroring, run_folder, training_videos
+from impala_tf.processes import (
+    learner_records,
+    mirroring,
+    run_folder,
+    training_videos,
+    warm_starting,
+)
 from impala_tf.processes.beside import Beside
 from impala_tf.processes.common import credentials_dir, seed_of
 from impala_tf.processes.mirroring import MirrorUploads
-from impala_tf.processes.training_evaluations import TrainingEvaluations
-from impala_tf.processes.training_videos import Film, TrainingVideos
 from impala_tf.transport import (
     GrantLimit,
     Grants,
@@ -62,9 +54,6 @@ from impala_tf.transport import (
 )
 from impala_tf.types import EnvironmentSpec, Sent
 
-_LONG_WITHOUT_GAMES = 1_000_000  # environment frames, at least
-_LONG_GAME = 10_000  # agent steps, in each environment
-
 _log = logging.getLogger("impala_tf.learner")
 
 
@@ -80,6 +69,7 @@ class LearnerParts(NamedTuple):
     recorder: RunRecorder
     run_state: RunState
     resumed: bool  # whether from a checkpoint
+    started_from: dict[str, Any] | None  # what config.json holds about --start_from
     store: ParameterStore
     server: LearnerServer
     inference: InferenceService | None  # for --inference=learner
@@ -119,12 +109,14 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder, receivers = _recorder(config, spec, logdir, queue, learner, group, uploads)
+    recorder, receivers = learner_records.make(config, spec, logdir, queue, learner, group, uploads)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
-    resumed = False
+    resumed, started_from = False, None
     if group.rank == 0:
         resumed = run_state.restore(config.run.logdir)
+        if not resumed:
+            started_from = warm_starting.start(config, spec, logdir, learner)
         certificates.ensure(credentials_dir(config))
     # The ranks wait for each other here, so afterwards all have the credentials.
     check_equal_flags(config, group)
@@ -163,6 +155,7 @@ def build(
         recorder=recorder,
         run_state=run_state,
         resumed=resumed,
+        started_from=started_from,
         store=store,
         server=server,
         inference=inference,
@@ -257,107 +250,6 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
     shared = group.gather({"run_id": run_state.run_id, "counters": learner.counters()})[0]
     run_state.adopt(shared["run_id"], shared["counters"])
     learner.synchronize()
-
-
-class _Told(NamedTuple):
-    """The receivers of rows and checkpoints, in rank 0."""
-
-    callbacks: Callbacks
-    beside: Sequence[Beside] = ()
-    evaluations: EvaluationRows | None = None
-
-
-def _recorder(
-    config: Config,
-    spec: EnvironmentSpec,
-    logdir: Logdir,
-    queue: UnrollQueue,
-    learner: Learner,
-    group: LearnerGroup,
-    uploads: MirrorUploads | None,
-) -> tuple[RunRecorder, _Told]:
-    writers: dict[str, Writer] = {}
-    names = configs.split(config.run.info_metrics)
-    learners_writer = level_rows = wandb = None
-    receivers = _Told(Callbacks([], [], logdir))
-    if group.rank == 0:
-        if len(spec.levels) > 1:
-            levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
-            level_rows = LevelRows(levels_writer, spec.levels, _normalizer(config))
-        writers["csv"] = CsvWriter(logdir.metrics, METRICS | info_columns(names))
-        writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
-        if config.run.track == "wandb":
-            writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
-        if group.size > 1:
-            learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-        receivers = _told(config, logdir, tensorboard, wandb, uploads, level_rows)
-        if receivers.evaluations is not None:
-            writers["evaluations"] = receivers.evaluations
-        writers["callbacks"] = receivers.callbacks
-    recorder = RunRecorder(
-        writers,
-        queue.size,
-        config.run.metrics_interval_s,
-        learners_writer,
-        level_rows,
-        None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
-        names,
-        group.members,
-        _endless_after(config, spec),
-    )
-    return recorder, receivers
-
-
-def _endless_after(config: Config, spec: EnvironmentSpec) -> int | None:
-    """Returns in how many frames a game should end; None: each level has a time limit."""
-    levels = suites.levels(config.environment)
-    if spec.time_limit or all(suites.suite_of(level).time_limit(level) for level in levels):
-        return None
-    process = config.process
-    actors = len(configs.split(process.actor_hosts)) or process.num_actors
-    steps = _LONG_GAME * actors * process.envs_per_actor
-    return max(_LONG_WITHOUT_GAMES, steps * spec.frames_per_step)
-
-
-def _told(
-    config: Config,
-    logdir: Logdir,
-    tensorboard: TensorBoardWriter,
-    wandb: WandbWriter | None,
-    uploads: MirrorUploads | None,
-    level_rows: LevelRows | None,
-) -> _Told:
-    beside: list[Beside] = []
-    evaluations = None
-    if config.run.video_every is not None:
-        beside.append(TrainingVideos(config, logdir, _publisher(tensorboard, wandb)))
-    if config.run.eval_every is not None:
-        evaluations = EvaluationRows(logdir.evaluations, tensorboard, wandb)
-        beside.append(TrainingEvaluations(config, logdir, evaluations.add))
-    more = beside if uploads is None else [*beside, uploads]
-    of_levels = None if level_rows is None else lambda row: level_rows.score()
-    of_run = callbacks.of_run(config.run, logdir, tensorboard, more, of_levels)
-    return _Told(of_run, beside, evaluations)
-
-
-def _publisher(
-    tensorboard: TensorBoardWriter, wandb: WandbWriter | None
-) -> Callable[[Film, int], None]:
-    """Returns the function that shows a video in TensorBoard and W&B."""
-
-    def publish(film: Film, environment_frames: int) -> None:
-        gif, size = Path(film.gif).read_bytes(), (film.width, film.height)
-        tensorboard.add_gif("video/game", gif, size, film.environment_frames)
-        if wandb is not None:
-            caption = f"{film.environment_frames:,} frames"
-            wandb.add_video("video/game", Path(film.video), environment_frames, caption)
-
-    return publish
-
-
-def _normalizer(config: Config) -> Callable[[int, float], float | None]:
-    levels = suites.levels(config.environment)
-    return lambda index, score: suites.normalized(levels[index], score)
 
 
 def _grants(config: Config) -> Grants:

@@ -25,7 +25,13 @@ from impala_tf.machine.supervision import (
 )
 from impala_tf.monitoring import render, status, wandb_writer
 from impala_tf.monitoring.metrics import Row
-from impala_tf.processes import mirroring, run_folder, tensorflow_startup, training_videos
+from impala_tf.processes import (
+    mirroring,
+    run_folder,
+    tensorflow_startup,
+    training_videos,
+    warm_starting,
+)
 from impala_tf.processes.common import credentials_dir, image_notes, logdir_of, resolve
 
 # A learner that is asked to stop finishes its update and writes a checkpoint.
@@ -65,6 +71,7 @@ class LocalTraining:
         self.logdir = logdir_of(self.config)
         run_folder.check_not_exported(self.logdir)
         run_folder.check_flags(self.config, self.logdir)
+        warm_starting.check(self.config, self.spec, self.logdir)
         self.given = given.without("fresh")
         algorithm = configs.algorithm(self.config.loss.algorithm)
         self.needs = algorithm.check_machine(self.config, self.spec)

@@ -66,6 +66,22 @@ def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
     assert config["versions"]["tensorflow"]
 
 
+@SHARES_THE_TRAINED_RUN
+def test_a_new_run_starts_with_the_network_of_another_and_then_needs_it_no_more(
+    start, copied_run, tmp_path
+):
+    def train(frames: int) -> str:
+        flags = (f"--total_environment_frames={frames}", f"--start_from={copied_run}")
+        code, out, err = start(*TRAINED, *flags, f"--logdir={tmp_path / 'new'}").wait()
+        assert code == 0, err + out
+        return out
+
+    assert "frames); taken: torso, policy, baseline" in train(20_000)
+    assert float(rows(tmp_path / "new")[-1]["episode_return_mean"]) > 75  # 30 without
+    shutil.rmtree(copied_run)
+    assert "resuming from" in train(30_000)
+
+
 @pytest.mark.long
 def test_a_run_learns_catch_from_pixels(start, tmp_path):
     """With the defaults for images."""

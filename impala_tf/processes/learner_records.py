@@ -1,0 +1,148 @@
+"""The recorder of a learner's results, and everything that it and the checkpoints are given to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.config import Config
+from impala_tf.environments import suites
+from impala_tf.learner import callbacks
+from impala_tf.learner.callbacks import Callbacks
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.unroll_queue import UnrollQueue
+from impala_tf.learner.update import Learner
+from impala_tf.logdir import Logdir
+from impala_tf.monitoring.evaluations import EvaluationRows
+from impala_tf.monitoring.metrics import (
+    LEARNER_METRICS,
+    LEVEL_METRICS,
+    METRICS,
+    info_columns,
+)
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.rows import LevelRows
+from impala_tf.monitoring.wandb_writer import WandbWriter
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
+from impala_tf.processes.beside import Beside
+from impala_tf.processes.mirroring import MirrorUploads
+from impala_tf.processes.training_evaluations import TrainingEvaluations
+from impala_tf.processes.training_videos import Film, TrainingVideos
+from impala_tf.types import EnvironmentSpec
+
+_LONG_WITHOUT_GAMES = 1_000_000  # environment frames, at least
+_LONG_GAME = 10_000  # agent steps, in each environment
+
+
+class Receivers(NamedTuple):
+    """The receivers of rows and checkpoints, in rank 0."""
+
+    callbacks: Callbacks
+    beside: Sequence[Beside] = ()
+    evaluations: EvaluationRows | None = None
+
+
+def make(
+    config: Config,
+    spec: EnvironmentSpec,
+    logdir: Logdir,
+    queue: UnrollQueue,
+    learner: Learner,
+    group: LearnerGroup,
+    uploads: MirrorUploads | None,
+) -> tuple[RunRecorder, Receivers]:
+    """Returns the recorder of a learner's results, and the receivers of rows and checkpoints.
+
+    Args:
+      config: the run's config.
+      spec: the level's specification.
+      logdir: the run's folder.
+      queue: the learner's queue, whose size is a metric.
+      learner: the learner.
+      group: the learners of the run; only that of rank 0 writes files.
+      uploads: what copies checkpoints to --mirror; None without it.
+    """
+    writers: dict[str, Writer] = {}
+    names = configs.split(config.run.info_metrics)
+    learners_writer = level_rows = wandb = None
+    receivers = Receivers(Callbacks([], [], logdir))
+    if group.rank == 0:
+        if len(spec.levels) > 1:
+            levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
+            level_rows = LevelRows(levels_writer, spec.levels, _normalizer(config))
+        writers["csv"] = CsvWriter(logdir.metrics, METRICS | info_columns(names))
+        writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
+        if config.run.track == "wandb":
+            writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
+        if group.size > 1:
+            learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
+        receivers = _receivers(config, logdir, tensorboard, wandb, uploads, level_rows)
+        if receivers.evaluations is not None:
+            writers["evaluations"] = receivers.evaluations
+        writers["callbacks"] = receivers.callbacks
+    recorder = RunRecorder(
+        writers,
+        queue.size,
+        config.run.metrics_interval_s,
+        learners_writer,
+        level_rows,
+        None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
+        names,
+        group.members,
+        _endless_after(config, spec),
+    )
+    return recorder, receivers
+
+
+def _endless_after(config: Config, spec: EnvironmentSpec) -> int | None:
+    """Returns in how many frames a game should end; None: each level has a time limit."""
+    levels = suites.levels(config.environment)
+    if spec.time_limit or all(suites.suite_of(level).time_limit(level) for level in levels):
+        return None
+    process = config.process
+    actors = len(configs.split(process.actor_hosts)) or process.num_actors
+    steps = _LONG_GAME * actors * process.envs_per_actor
+    return max(_LONG_WITHOUT_GAMES, steps * spec.frames_per_step)
+
+
+def _receivers(
+    config: Config,
+    logdir: Logdir,
+    tensorboard: TensorBoardWriter,
+    wandb: WandbWriter | None,
+    uploads: MirrorUploads | None,
+    level_rows: LevelRows | None,
+) -> Receivers:
+    beside: list[Beside] = []
+    evaluations = None
+    if config.run.video_every is not None:
+        beside.append(TrainingVideos(config, logdir, _publisher(tensorboard, wandb)))
+    if config.run.eval_every is not None:
+        evaluations = EvaluationRows(logdir.evaluations, tensorboard, wandb)
+        beside.append(TrainingEvaluations(config, logdir, evaluations.add))
+    more = beside if uploads is None else [*beside, uploads]
+    of_levels = None if level_rows is None else lambda row: level_rows.score()
+    of_run = callbacks.of_run(config.run, logdir, tensorboard, more, of_levels)
+    return Receivers(of_run, beside, evaluations)
+
+
+def _publisher(
+    tensorboard: TensorBoardWriter, wandb: WandbWriter | None
+) -> Callable[[Film, int], None]:
+    """Returns the function that shows a video in TensorBoard and W&B."""
+
+    def publish(film: Film, environment_frames: int) -> None:
+        gif, size = Path(film.gif).read_bytes(), (film.width, film.height)
+        tensorboard.add_gif("video/game", gif, size, film.environment_frames)
+        if wandb is not None:
+            caption = f"{film.environment_frames:,} frames"
+            wandb.add_video("video/game", Path(film.video), environment_frames, caption)
+
+    return publish
+
+
+def _normalizer(config: Config) -> Callable[[int, float], float | None]:
+    levels = suites.levels(config.environment)
+    return lambda index, score: suites.normalized(levels[index], score)

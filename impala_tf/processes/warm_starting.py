@@ -1,0 +1,71 @@
+"""--start_from: a new run that begins with the network of another one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from impala_tf.checkpoint import files, warm_start
+from impala_tf.checkpoint.compatibility import signature_of
+from impala_tf.checkpoint.warm_start import Source
+from impala_tf.config import Config
+from impala_tf.logdir import Logdir
+from impala_tf.monitoring.notes import FOR_USER
+from impala_tf.types import EnvironmentSpec
+
+if TYPE_CHECKING:
+    from impala_tf.learner.update import Learner
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
+    """Raises ConfigError if a run would begin with a checkpoint that it cannot use.
+
+    Only the first start of a run uses it, so a run in the folder or in a mirror needs none.
+    """
+    run = config.run
+    if not run.start_from:
+        return
+    warm_start.check_is_another(run.start_from, logdir.path)
+    resumes = not run.fresh and (run.mirror or files.checkpoints(logdir.checkpoints))
+    if not resumes:
+        warm_start.check(run.start_from, signature_of(config, spec), logdir.path)
+
+
+def start(
+    config: Config, spec: EnvironmentSpec, logdir: Logdir, learner: Learner
+) -> dict[str, Any] | None:
+    """Gives a new run's learner the network of --start_from, and tells the user.
+
+    Returns:
+      what config.json holds about it, JSON-able; None without the flag.
+
+    Raises:
+      ConfigError: the checkpoint cannot be used.
+    """
+    if not config.run.start_from:
+        return None
+    from impala_tf.learner import warm_start as network  # the run's starter has no TensorFlow
+
+    signature = signature_of(config, spec)
+    source = warm_start.check(config.run.start_from, signature, logdir.path)
+    taken = network.start(learner, source, signature)
+    _log.info("%s", _line(source, taken), extra=FOR_USER)
+    return {
+        "checkpoint": str(source.path.resolve()),
+        "level_name": source.identity["level_name"],
+        "environment_frames": source.environment_frames,
+        "parts": [part for part, is_taken in taken.items() if is_taken],
+    }
+
+
+def _line(source: Source, taken: Mapping[str, bool]) -> str:
+    of = f"{source.identity['level_name']}, {source.environment_frames:,} frames"
+    old, new = (
+        ", ".join(part for part, is_taken in taken.items() if is_taken is which)
+        for which in (True, False)
+    )
+    rest = f"; new: {new}" if new else ""
+    return f"starting from {source.path} ({of}); taken: {old}{rest}"

@@ -1,0 +1,177 @@
+"""--start_from: a new run begins with what another run has learned, as far as that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.agent import agent_of
+from impala_tf.checkpoint import warm_start
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.checkpoint.compatibility import signature_of
+from impala_tf.config import Config, ConfigError
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.statistics import Moments
+from impala_tf.learner.update import Learner
+from impala_tf.learner.warm_start import start
+from impala_tf.types import ActionSpec, EnvironmentSpec, NetworkOutput
+from tests.helpers.samples import image_spec, resolved_config, steps, vector_spec
+
+SPEC = vector_spec()
+FRAMES = 1234
+PLAIN = {
+    "agent_name": "MLPAgent",
+    "initialization": "orthogonal",
+    "observation_normalization": "none",
+}
+
+
+class Run:
+    """A learner with its config; two with equal flags differ in their initial weights."""
+
+    def __init__(self, spec: EnvironmentSpec = SPEC, **flags: Any) -> None:
+        self.spec = spec
+        self.config: Config = resolved_config(**{**PLAIN, **flags})
+        self.agent = agent_of(self.config.agent, spec)
+        self.learner = Learner(self.agent, spec, self.config, LearnerGroup())
+
+    @property
+    def signature(self) -> dict[str, Any]:
+        return signature_of(self.config, self.spec)
+
+    def save(self, folder: Path) -> Path:
+        counters = {**self.learner.counters(), "environment_frames": FRAMES}
+        state = {"identity": self.signature, "counters": counters}
+        return Checkpointer(folder, self.learner.trackables()).save(state, 7)
+
+    def start_from(self, checkpoint: Path) -> dict[str, bool]:
+        source = warm_start.check(str(checkpoint), self.signature, Path("/new/run"))
+        assert source.environment_frames == FRAMES
+        return start(self.learner, source, self.signature)
+
+    def outputs(self) -> NetworkOutput:
+        observed = steps(self.spec, (5,))
+        return self.agent.step(observed, self.agent.initial_state(5))[0]
+
+    def weights(self) -> dict[str, list[np.ndarray]]:
+        """Returns the values of each part's variables."""
+        found: dict[str, list[np.ndarray]] = {}
+        for name, modules in self.agent.parts().items():
+            part = tf.Module()
+            part.modules = modules
+            found[name] = [variable.numpy() for variable in part.trainable_variables]
+        return found
+
+
+def assert_equal_outputs(one: Run, other: Run) -> None:
+    for mine, theirs in zip(one.outputs(), other.outputs(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def observe(run: Run, mean: float, count: float) -> None:
+    """Gives a run statistics of `count` observations with a deviation of 2."""
+    shape = run.agent.observation_normalizer.mean.shape
+    moments = Moments(
+        tf.constant([count]), tf.fill((1, *shape), mean), tf.fill((1, *shape), 4.0 * count)
+    )
+    run.learner.trackables()["observation_statistics"].add([moments])
+
+
+@pytest.mark.parametrize(
+    ("spec", "flags"),
+    [
+        (SPEC, {}),
+        (SPEC, {"agent_name": "MLPLSTMAgent"}),
+        (SPEC, {"agent_name": "SeparateMLPAgent"}),
+        (SPEC, {"algorithm": "dqn", "heads": "dueling"}),
+        (SPEC._replace(actions=ActionSpec("continuous", (2,))), {}),
+        (image_spec((20, 24, 3)), {"agent_name": "ImpoolaAgent", "width_scale": 2}),
+    ],
+)
+def test_a_new_run_acts_and_values_as_the_other_run(spec, flags, tmp_path):
+    old, new = Run(spec, **flags), Run(spec, **flags)
+    assert not np.allclose(old.outputs().policy_logits, new.outputs().policy_logits)
+    assert all(new.start_from(old.save(tmp_path)).values())
+    assert_equal_outputs(old, new)
+    assert new.learner.learner_updates == new.learner.environment_frames == 0
+
+
+def test_the_target_network_begins_equal_to_the_network(tmp_path):
+    old, new = (Run(algorithm="dqn", heads="q_values") for _ in range(2))
+    new.start_from(old.save(tmp_path))
+    target = new.learner.trackables()["target_agent"]
+    for mine, theirs in zip(new.agent.variables, target.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("flags", "spec", "taken"),
+    [
+        ({}, vector_spec(num_actions=5), "torso baseline"),
+        ({}, SPEC._replace(tasks=("One-v0", "Two-v0")), "torso policy"),
+        ({"core": "lstm"}, SPEC, "torso"),
+        ({"algorithm": "dqn", "heads": "q_values"}, SPEC, "torso"),
+        ({"agent_name": "SeparateMLPAgent"}, SPEC, "torso policy"),
+        ({"algorithm": "ppo", "optimizer": "adam"}, SPEC, "torso policy baseline"),
+    ],
+)
+def test_what_does_not_fit_stays_new(flags, spec, taken, tmp_path):
+    old, new = Run(), Run(spec, **flags)
+    before = new.weights()
+    found = new.start_from(old.save(tmp_path))
+    assert [part for part, is_taken in found.items() if is_taken] == taken.split()
+    wanted = {part: (old.weights() if found[part] else before)[part] for part in found}
+    for part, weights in new.weights().items():
+        for mine, theirs in zip(weights, wanted.get(part, weights), strict=True):
+            np.testing.assert_array_equal(mine, theirs, part)
+
+
+@pytest.mark.parametrize("normalizes", ["none", "running"])
+def test_values_keep_their_size_whatever_unit_the_other_run_had(normalizes, tmp_path):
+    old, new = Run(value_normalization="running"), Run(value_normalization=normalizes)
+    for variable in old.learner.trackables()["value_normalizer"].variables:
+        name = variable.name.partition("/")[2].removesuffix(":0")
+        variable.assign({"weight": 1.0, "mean": 30.0, "variance": 40.0}[name])
+    old.learner.synchronize()  # sets the unit of values
+    old.agent.policy_heads.baseline.b.assign([2.0])
+    assert float(np.mean(old.outputs().baseline)) > 20
+    new.start_from(old.save(tmp_path))
+    assert_equal_outputs(old, new)
+    new.learner.synchronize()  # as every learner does before it begins
+    assert_equal_outputs(old, new)
+
+
+def test_statistics_of_observations_come_along_but_soon_follow_a_new_level(tmp_path):
+    old, new = (Run(observation_normalization="elementwise") for _ in range(2))
+    observe(old, 100.0, 10_000_000.0)
+    new.start_from(old.save(tmp_path))
+    assert_equal_outputs(old, new)
+    observe(new, 200.0, 50_000.0)
+    np.testing.assert_allclose(new.agent.observation_normalizer.mean, 150.0, rtol=1e-3)
+
+
+def test_another_torso_is_refused_with_the_flags_that_would_fit(tmp_path):
+    images = image_spec((84, 84, 4), stacked_frames=4)
+    checkpoint = Run(images, agent_name="ShallowConvNetAgent", width_scale=2).save(tmp_path)
+    other = image_spec((42, 42, 4), stacked_frames=4)
+    with pytest.raises(ConfigError) as caught:
+        Run(other, agent_name="NatureAgent", layer_norm=True).start_from(checkpoint)
+    assert caught.value.problems == [
+        f"--start_from={checkpoint}: was trained with --width_scale=2; give that flag",
+        f"--start_from={checkpoint}: was trained with --no_layer_norm; give that flag",
+        f"--start_from={checkpoint}: has the torso of ShallowConvNetAgent, not of NatureAgent; give"
+        " --agent_name=ShallowConvNetAgent",
+        f"--start_from={checkpoint}: its observations are [84, 84, 4], but those of this run are"
+        " [42, 42, 4]",
+    ]
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    checkpoint = Run().save(tmp_path)
+    (checkpoint / "state.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is damaged"):
+        Run().start_from(checkpoint)
