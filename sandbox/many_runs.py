@@ -18,6 +18,7 @@ sys.path.insert(0, str(PROJECT))
 from impala_tf.config import words  # noqa: E402
 from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
+from impala_tf.monitoring.returns import scores  # noqa: E402
 from impala_tf.monitoring.status import read_status  # noqa: E402
 
 _POLL_S = 0.25
@@ -126,6 +127,12 @@ def rows(logdir: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except FileNotFoundError:
         return []
+
+
+def mean_return(logdir: Path) -> float | None:
+    """Returns the last mean return of a run, as in a report; None if there is none yet."""
+    _, points = scores(Logdir(logdir).metrics)
+    return points[-1].mean if points else None
 
 
 def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:

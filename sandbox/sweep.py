@@ -27,12 +27,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from many_runs import SCRIPT, is_done, refuse_other_runs
+from many_runs import SCRIPT, is_done, mean_return, refuse_other_runs
 
 from impala_tf.config import ConfigError, command_line, config_file, words
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
-from impala_tf.monitoring.returns import scores
 from impala_tf.monitoring.status import read_status
 from impala_tf.reporting.summary import decimals
 
@@ -149,12 +148,6 @@ class Sweep:
                 run.wait()
                 return True
         return False
-
-
-def mean_return(logdir: Path) -> float | None:
-    """Returns the last mean return of a trial, as in a report; None if there is none yet."""
-    _, points = scores(Logdir(logdir).metrics)
-    return points[-1].mean if points else None
 
 
 def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:

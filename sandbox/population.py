@@ -1,0 +1,311 @@
+"""Population based training: runs copy the network and flags of better ones as they train.
+
+    python sandbox/population.py --folder=runs/population --members=4 --generations=10 \
+        --search=learning_rate=log:1e-5..1e-2 --search=entropy_cost=log:1e-4..1e-1 \
+        -- --level_name=LunarLander-v3 --total_environment_frames=200000
+
+Jaderberg et al. (2017, arXiv 1711.09846), as in the IMPALA paper. Members begin with random values
+of the searched flags. In each generation, all of them train one after another, each for
+--total_environment_frames. Then each is compared with another one, drawn at random. If the other
+one has the higher mean return, the member continues with that one's network and flags, and each
+searched flag is multiplied or divided by 1.2. The run of member M in generation G is in FOLDER/G/M;
+it begins with its parent's network (--start_from). The same command resumes after Ctrl-C. At the
+end: a table, FOLDER/population.csv, and the flags and curve (FOLDER/best.csv) that led to the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import math
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from many_runs import (
+    is_done,
+    mean_return,
+    refuse_other_runs,
+    refuse_wrong_flags,
+    rows,
+    run_experiment,
+)
+
+from impala_tf.config import AgentConfig, words
+from impala_tf.machine.process_lifetime import StopRequest
+
+_FACTOR = 1.2
+_OWN = ("logdir", "seed", "start_from", "fresh")
+_COUNTS = ("wall_time_s", "agent_steps", "environment_frames", "learner_updates", "episodes")
+_NETWORK = {field.name for field in dataclasses.fields(AgentConfig)}
+
+
+class Searched(NamedTuple):
+    """A searched flag and its range."""
+
+    name: str
+    low: float
+    high: float
+    is_log: bool
+    is_int: bool
+
+    def first(self, draw: random.Random) -> float:
+        """Returns a random value of the range."""
+        if self.is_log:
+            drawn = math.exp(draw.uniform(math.log(self.low), math.log(self.high)))
+        else:
+            drawn = draw.uniform(self.low, self.high)
+        return self._rounded(drawn)
+
+    def changed(self, value: float, draw: random.Random) -> float:
+        """Returns a value that is 1.2 times as large or as small, but within the range."""
+        grows = draw.random() < 0.5
+        new = self._rounded(value * _FACTOR if grows else value / _FACTOR)
+        if self.is_int and new == value:
+            new = self._rounded(value + (1 if grows else -1))
+        return new
+
+    def _rounded(self, value: float) -> float:
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.is_int else float(f"{value:.6g}")
+
+
+class Member(NamedTuple):
+    """A member in one generation."""
+
+    generation: int  # from 1
+    number: int  # from 1
+    parent: int  # the number of the member whose network it began with; its own at first
+    values: tuple[float, ...]  # of the searched flags
+    score: float = -math.inf  # mean return of its last 100 games; -inf: it failed
+
+
+def searched(text: str) -> Searched:
+    """Returns the flag and range of NAME=A..B or NAME=log:A..B.
+
+    Raises:
+      ValueError: the text is wrong; the message says so.
+    """
+    name, equals, values = text.partition("=")
+    is_log = values.startswith("log:")
+    low, dots, high = values.removeprefix("log:").partition("..")
+    if not (name and equals and dots):
+        raise ValueError("must be NAME=A..B or NAME=log:A..B")
+    kind = words.types().get(name)
+    if kind not in (int, float):
+        raise ValueError(
+            f"--{name} is no flag with a number" if kind else f"--{name}: no such flag"
+        )
+    if name in _NETWORK or name in _OWN:
+        raise ValueError("cannot change while a member trains")
+    try:
+        first, last = float(low), float(high)
+    except ValueError:
+        raise ValueError("the range must be of numbers") from None
+    if not first < last or (is_log and first <= 0):
+        raise ValueError("the first number must be smaller, and with log: above 0")
+    return Searched(name, first, last, is_log, kind is int)
+
+
+def first_generation(count: int, space: Sequence[Searched], draw: random.Random) -> list[Member]:
+    """Returns members with random values of the searched flags."""
+    numbers = range(1, count + 1)
+    return [
+        Member(1, number, number, tuple(flag.first(draw) for flag in space)) for number in numbers
+    ]
+
+
+def next_generation(
+    members: Sequence[Member], space: Sequence[Searched], draw: random.Random
+) -> list[Member]:
+    """Returns copies of better members, with changed flags, and the members that were not worse.
+
+    Args:
+      members: a generation with its scores; at least one has not failed.
+      space: the searched flags.
+      draw: what decides.
+    """
+    planned = []
+    for member in members:
+        rivals = [other for other in members if other.number != member.number]
+        if member.score == -math.inf:  # it has no network to continue with
+            rivals = [other for other in rivals if other.score > -math.inf]
+        rival = draw.choice(rivals)
+        parent, values = member, member.values
+        if rival.score > member.score:
+            parent = rival
+            pairs = zip(space, rival.values, strict=True)
+            values = tuple(flag.changed(value, draw) for flag, value in pairs)
+        planned.append(Member(member.generation + 1, member.number, parent.number, values))
+    return planned
+
+
+class Population:
+    """Trains the generations of a population, and keeps its table."""
+
+    def __init__(
+        self, folder: Path, members: int, space: Sequence[Searched], flags: list[str], seed: int
+    ) -> None:
+        self._folder, self._space, self._flags, self._seed = folder, space, flags, seed
+        self._members = members
+        self._table = folder / "population.csv"
+        self.stop = StopRequest()
+        self.stop.install()
+
+    def train(self, generations: int) -> list[list[Member]]:
+        """Returns all generations, each with its scores; those in the table are not trained."""
+        done = {(member.generation, member.number): member for member in self._read()}
+        history: list[list[Member]] = []
+        for number in range(1, generations + 1):
+            # Each has draws of its own, so that a resumed population makes the same decisions.
+            draw = random.Random(f"{self._seed}/{number}")
+            planned = (
+                next_generation(history[-1], self._space, draw)
+                if history
+                else first_generation(self._members, self._space, draw)
+            )
+            history.append([done.get(member[:2]) or self._trained(member) for member in planned])
+            if all(member.score == -math.inf for member in history[-1]):
+                sys.exit(f"all members failed; see {self._logdir(history[-1][0])}/output.txt")
+            best = max(history[-1], key=lambda member: member.score)
+            print(f"generation {number} of {generations}: best {_shown(best.score)}", flush=True)
+        return history
+
+    def flags_of(self, member: Member) -> list[str]:
+        """Returns the searched flags of a member, as they are typed."""
+        return [
+            f"--{flag.name}={value:g}"
+            for flag, value in zip(self._space, member.values, strict=True)
+        ]
+
+    def _logdir(self, member: Member) -> Path:
+        return self._folder / str(member.generation) / str(member.number)
+
+    def _trained(self, member: Member) -> Member:
+        logdir = self._logdir(member)
+        logdir.mkdir(parents=True, exist_ok=True)
+        seed = self._members * (member.generation - 1) + member.number
+        flags = [*self._flags, *self.flags_of(member), f"--seed={seed}", f"--logdir={logdir}"]
+        if member.generation > 1:
+            parent = member._replace(generation=member.generation - 1, number=member.parent)
+            flags.append(f"--start_from={self._logdir(parent)}")
+        output = logdir / "output.txt"
+        with output.open("ab") as file:
+            status = run_experiment(flags, self.stop, file)
+        if self.stop():
+            sys.exit("stopped; the same command resumes from here")
+        if status == 2:
+            print(output.read_text(encoding="utf-8", errors="replace"), file=sys.stderr)
+            sys.exit(2)
+        mean = mean_return(logdir) if status == 0 and is_done(logdir) else None
+        trained = member._replace(score=-math.inf if mean is None else mean)
+        origin = "" if member.parent == member.number else f" from member {member.parent}"
+        print(
+            f"generation {member.generation}, member {member.number}{origin}:"
+            f" {' '.join(self.flags_of(member))}: return {_shown(trained.score)}",
+            flush=True,
+        )
+        self._append(trained)
+        return trained
+
+    def _read(self) -> list[Member]:
+        if not self._table.exists():
+            return []
+        with self._table.open(newline="", encoding="utf-8") as file:
+            return [
+                Member(
+                    int(row["generation"]),
+                    int(row["member"]),
+                    int(row["parent"]),
+                    tuple(float(row[flag.name]) for flag in self._space),
+                    float(row["return"]),
+                )
+                for row in csv.DictReader(file)
+            ]
+
+    def _append(self, member: Member) -> None:
+        head = ["generation", "member", "parent", "return", *(flag.name for flag in self._space)]
+        is_new = not self._table.exists()
+        with self._table.open("a", newline="", encoding="utf-8") as file:
+            row = [member.generation, member.number, member.parent, member.score, *member.values]
+            csv.writer(file).writerows([head, row] if is_new else [row])
+
+    def show(self, history: list[list[Member]]) -> None:
+        """Prints the last generation, best first, and what led to its best member."""
+        for member in sorted(history[-1], key=lambda member: -member.score):
+            print(f"{_shown(member.score):>12}  {self._logdir(member)}")
+        best = max(history[-1], key=lambda member: member.score)
+        lineage = [best]
+        for members in reversed(history[:-1]):
+            lineage.insert(0, members[lineage[0].parent - 1])
+        print("what led to the best:")
+        for member in lineage:
+            print(f"{_shown(member.score):>12}  {' '.join(self.flags_of(member))}")
+        self._write_curve(lineage)
+        print(f"best: {self._logdir(best)}; curve: {self._folder / 'best.csv'}")
+
+    def _write_curve(self, lineage: list[Member]) -> None:
+        """Writes the rows of a lineage's runs as those of one run."""
+        curve: list[dict[str, str]] = []
+        for member in lineage:
+            before = dict(curve[-1]) if curve else {}
+            for row in rows(self._logdir(member)):
+                sums = {name: float(before.get(name) or 0) + float(row[name]) for name in _COUNTS}
+                curve.append({**row, **{name: f"{total:.8g}" for name, total in sums.items()}})
+        with (self._folder / "best.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(curve[0]))
+            writer.writeheader()
+            writer.writerows(curve)
+
+
+def _shown(score: float) -> str:
+    return "none" if score == -math.inf else f"{score:.4g}"
+
+
+def main(arguments: list[str]) -> int:
+    """Trains the population; returns the exit status."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    own, flags = arguments[:at], arguments[at + 1 :]
+    about = str(__doc__).partition("\n")[0]
+    parser = argparse.ArgumentParser("population.py", description=about, allow_abbrev=False)
+    parser.add_argument("--folder", type=Path, default=Path("runs/population"))
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--generations", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1, help="of all draws")
+    parser.add_argument("--search", action="append", required=True, metavar="NAME=VALUES")
+    options = parser.parse_args(own)
+    for name, least in (("members", 2), ("generations", 1)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name}={getattr(options, name)}: must be {least} or more")
+    space = []
+    for text in options.search:
+        try:
+            space.append(searched(text))
+        except ValueError as error:
+            parser.error(f"--search={text}: {error}")
+    given = {word.partition("=")[0].removeprefix("--") for word in flags}
+    if taken := given & {*_OWN, *(flag.name for flag in space)}:
+        parser.error(f"--{min(taken)}: population.py gives it; leave it out after --")
+    if "learning_rate_schedule" not in given:  # the population itself finds a schedule
+        flags.append("--learning_rate_schedule=constant")
+    values = [f"--{flag.name}={flag.first(random.Random(0)):.10g}" for flag in space]
+    refuse_wrong_flags([*flags, *values, f"--logdir={options.folder / '1' / '1'}"])
+    refuse_other_runs(
+        options.folder,
+        {
+            "search": options.search,
+            "members": options.members,
+            "seed": options.seed,
+            "flags": flags,
+        },
+    )
+    population = Population(options.folder, options.members, space, flags, options.seed)
+    population.show(population.train(options.generations))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""sandbox/population.py: better members replace worse ones, with changed flags; it resumes."""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from population import Member, Searched, first_generation, next_generation, searched
+
+from tests.helpers.runs import PROJECT
+from tests.helpers.waiting import wait_until
+
+RATE = Searched("learning_rate", 1e-4, 1e-2, is_log=True, is_int=False)
+LENGTH = Searched("unroll_length", 2, 30, is_log=False, is_int=True)
+SPACE = (RATE, LENGTH)
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "sandbox/population.py", f"--folder={folder}", *words]
+
+
+def draws() -> list[random.Random]:
+    return [random.Random(seed) for seed in range(200)]
+
+
+def test_members_begin_anywhere_in_the_range_of_each_flag() -> None:
+    members = [first_generation(1, SPACE, draw)[0] for draw in draws()]
+    rates, lengths = zip(*(member.values for member in members), strict=True)
+    assert 1e-4 <= min(rates) < 2e-4 and 8e-3 < max(rates) <= 1e-2
+    assert 70 < sum(rate < 1e-3 for rate in rates) < 130  # half of a logarithmic range
+    assert set(lengths) == set(range(2, 31))
+
+
+def test_a_worse_member_continues_with_the_better_ones_network_and_changed_flags() -> None:
+    worse, better = Member(1, 1, 1, (1e-4, 9), 10.0), Member(1, 2, 2, (1e-3, 10), 20.0)
+    found = set()
+    for draw in draws():
+        one, other = next_generation([worse, better], SPACE, draw)
+        assert other == Member(2, 2, 2, better.values)
+        assert one[:3] == (2, 1, 2) and one.score == -math.inf
+        found.add(one.values)
+    assert found == {(rate, length) for rate in (1.2e-3, 0.000833333) for length in (12, 8)}
+
+
+def test_values_stay_in_their_range_and_whole_numbers_move() -> None:
+    for draw in draws():
+        assert RATE.changed(1e-2, draw) in (1e-2, 0.00833333)
+        assert LENGTH.changed(2, draw) in (2, 3)
+        assert LENGTH.changed(30, draw) in (25, 30)
+
+
+def test_a_member_that_failed_always_continues_with_one_that_did_not() -> None:
+    scores = (-math.inf, -math.inf, -500.0)
+    members = [Member(1, n + 1, n + 1, (1e-3, 9), score) for n, score in enumerate(scores)]
+    for draw in draws():
+        assert [member.parent for member in next_generation(members, SPACE, draw)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("learning_rate", "must be NAME=A..B or NAME=log:A..B"),
+        ("learning_rat=1..2", "--learning_rat: no such flag"),
+        ("algorithm=1..2", "--algorithm is no flag with a number"),
+        ("width_scale=1..4", "cannot change while a member trains"),
+        ("learning_rate=a..b", "the range must be of numbers"),
+        ("learning_rate=log:0..1", "the first number must be smaller, and with log: above 0"),
+    ],
+)
+def test_a_wrong_search_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        searched(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--search=learning_rate=1..2", "--members=1"], "--members=1: must be 2 or more"),
+        (["--search=learning_rate=1e-4..1e-3", "--", "--seed=3"], "--seed: population.py gives it"),
+        (["--search=learning_rate=1e-4..1e-3", "--", "--level_name=No-v1"], "No-v1"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_trains(
+    tmp_path: Path, words: list[str], problem: str
+) -> None:
+    folder = tmp_path / "population"
+    done = subprocess.run(command(folder, *words), cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert not folder.exists()
+
+
+@pytest.mark.long
+def test_an_interrupted_population_resumes_and_shows_what_led_to_its_best(tmp_path: Path) -> None:
+    folder = tmp_path / "population"
+    words = command(
+        folder, "--members=2", "--generations=2", "--search=learning_rate=log:1e-4..1e-2", "--",
+        "--level_name=CartPole-v1", "--total_environment_frames=12000", "--num_actors=1",
+        "--metrics_interval_s=1",
+    )  # fmt: skip
+    table = folder / "population.csv"
+    first = subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    wait_until(table.exists, 240)
+    before = table.read_text()
+    first.send_signal(signal.SIGINT)
+    out, _ = first.communicate(timeout=100)
+    assert first.returncode == 1
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert table.read_text().startswith(before)
+    with table.open(newline="") as file:
+        members = list(csv.DictReader(file))
+    assert [(row["generation"], row["member"]) for row in members] == [
+        ("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")
+    ]  # fmt: skip
+    copied = [row for row in members if row["parent"] != row["member"]]
+    assert len(copied) == 1  # the worse one of the first generation
+    log = (folder / "2" / copied[0]["member"] / "output.txt").read_text()
+    assert f"starting from {folder}/1/{copied[0]['parent']}/checkpoints/" in log
+    with (folder / "best.csv").open(newline="") as file:
+        frames = [int(row["environment_frames"]) for row in csv.DictReader(file)]
+    assert frames == sorted(frames) and frames[-1] >= 24_000
+    assert "what led to the best:" in done.stdout
