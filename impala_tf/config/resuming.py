@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from impala_tf.config import presets
@@ -91,7 +92,7 @@ def differences(
     changed = {
         name: (saved[name], value)
         for name, value in values.items()
-        if name in saved and saved[name] != value
+        if name in saved and not _is_same(name, saved[name], value)
     }
     origins = {name: {sources[name], saved_sources.get(name, sources[name])} for name in values}
     changed = {
@@ -103,6 +104,12 @@ def differences(
     deciding = {name: changed[name] for name in _DECIDING if name in changed}
     given = {name: pair for name, pair in changed.items() if "given" in origins[name]}
     return (given or deciding) if deciding else changed
+
+
+def _is_same(name: str, one: Any, other: Any) -> bool:
+    if name == "start_from" and one and other:  # a launch makes the path absolute
+        return Path(one).expanduser().absolute() == Path(other).expanduser().absolute()
+    return bool(one == other)
 
 
 def actors_change(saved: Mapping[str, Any], config: Config) -> str:
@@ -120,7 +127,8 @@ def actors_change(saved: Mapping[str, Any], config: Config) -> str:
         name: (before, values[name])
         for name, before in saved.items()
         # `schedule_change` reports this one.
-        if name in values.keys() - MAY_CHANGE - {"schedule_frames"} and before != values[name]
+        if name in values.keys() - MAY_CHANGE - {"schedule_frames"}
+        and not _is_same(name, before, values[name])
     }
     if not changed:
         return ""

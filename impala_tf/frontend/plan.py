@@ -371,6 +371,8 @@ def _arguments(
     own: dict[str, Any] = {**shared, "job_name": row.job, "task": task, "logdir": node.logdir}
     if row.envs is not None:
         own["envs_per_actor"] = row.envs
+    if node.is_local and given["start_from"]:  # the processes' folder is that of the code
+        own["start_from"] = str(Path(given["start_from"]).expanduser().absolute())
     is_package = node.is_local and not user_commands.IS_CHECKOUT  # it has no script
     script = user_commands.program() if is_package else (user_commands.SCRIPT,)
     return (*script, *configs.to_flags(given.without(*LAUNCH_ONLY).replace(**own)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ def differing(
         ("synchronization", "trajectory"),
         ("staggered_resets", False),
         ("num_levels", 100),
+        ("start_from", "runs/other"),
     ],
 )
 def test_what_changes_learning_makes_another_run(
@@ -80,6 +82,16 @@ def test_what_changes_learning_makes_another_run(
 def test_how_long_and_where_a_run_trains_may_change(flag: str, value: Any) -> None:
     assert differing({}, {flag: value}) == []
     assert differing({flag: value}, {}) == []
+
+
+def test_another_name_of_the_same_folder_is_the_same_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch makes the path absolute for processes on its own machine."""
+    monkeypatch.chdir(tmp_path)
+    for name in (str(tmp_path / "runs/a"), "./runs/a"):
+        assert differing({"start_from": name}, {"start_from": "runs/a"}) == []
+    assert differing({"start_from": "runs/b"}, {"start_from": "runs/a"}) == ["start_from"]
 
 
 def test_what_follows_from_the_number_of_actors_may_change_unless_it_was_given() -> None:

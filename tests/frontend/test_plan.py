@@ -147,6 +147,18 @@ def test_a_single_learner_has_no_group(tmp_path):
     assert [process.group for process in plan.processes] == [None, None]
 
 
+def test_start_from_is_relative_to_the_launch_here_and_to_the_workdir_elsewhere(
+    tmp_path, monkeypatch
+):
+    """Processes on this machine run in the folder of the code."""
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(GIVEN.replace(start_from="runs/a"), rows()[:2], here(tmp_path))
+    assert [
+        next(word for word in process.arguments if word.startswith("--start_from="))
+        for process in plan.processes
+    ] == ["--start_from=runs/a", f"--start_from={tmp_path}/runs/a"]
+
+
 def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):
     local = dataclasses.replace(here(tmp_path), is_here=lambda host: host == "127.0.0.1")
     forwarded = [
