@@ -34,13 +34,17 @@ from many_runs import (
     run_experiment,
 )
 
-from impala_tf.config import AgentConfig, words
+from impala_tf.config import LossConfig, OptimizerConfig, ReplayConfig, words
 from impala_tf.machine.process_lifetime import StopRequest
 
 _FACTOR = 1.2
-_OWN = ("logdir", "seed", "start_from", "fresh")
+_OWN = {"logdir", "seed", "start_from", "fresh", "mirror"}
 _COUNTS = ("wall_time_s", "agent_steps", "environment_frames", "learner_updates", "episodes")
-_NETWORK = {field.name for field in dataclasses.fields(AgentConfig)}
+_OF_LEARNING = {
+    field.name
+    for group in (LossConfig, OptimizerConfig, ReplayConfig)
+    for field in dataclasses.fields(group)
+}
 
 
 class Searched(NamedTuple):
@@ -99,12 +103,14 @@ def searched(text: str) -> Searched:
         raise ValueError(
             f"--{name} is no flag with a number" if kind else f"--{name}: no such flag"
         )
-    if name in _NETWORK or name in _OWN:
-        raise ValueError("cannot change while a member trains")
+    if name not in _OF_LEARNING:
+        raise ValueError(f"--{name} cannot be searched: it is not about learning")
     try:
         first, last = float(low), float(high)
     except ValueError:
         raise ValueError("the range must be of numbers") from None
+    if kind is int:
+        first, last = math.ceil(first), math.floor(last)
     if not first < last or (is_log and first <= 0):
         raise ValueError("the first number must be smaller, and with log: above 0")
     return Searched(name, first, last, is_log, kind is int)
@@ -157,6 +163,9 @@ class Population:
 
     def train(self, generations: int) -> list[list[Member]]:
         """Returns all generations, each with its scores; those in the table are not trained."""
+        table = self._read()
+        last = max((member.generation for member in table), default=0)
+        self._write([m for m in table if m.generation < last or m.score > -math.inf])
         done = {(member.generation, member.number): member for member in self._read()}
         history: list[list[Member]] = []
         for number in range(1, generations + 1):
@@ -167,9 +176,14 @@ class Population:
                 if history
                 else first_generation(self._members, self._space, draw)
             )
-            history.append([done.get(member[:2]) or self._trained(member) for member in planned])
+            history.append([
+                done.get((number, member.number)) or self._trained(member) for member in planned
+            ])  # fmt: skip
             if all(member.score == -math.inf for member in history[-1]):
-                sys.exit(f"all members failed; see {self._logdir(history[-1][0])}/output.txt")
+                sys.exit(
+                    "no member has a return; once the reason above is mended, the same command"
+                    " resumes from here"
+                )
             best = max(history[-1], key=lambda member: member.score)
             print(f"generation {number} of {generations}: best {_shown(best.score)}", flush=True)
         return history
@@ -177,7 +191,7 @@ class Population:
     def flags_of(self, member: Member) -> list[str]:
         """Returns the searched flags of a member, as they are typed."""
         return [
-            f"--{flag.name}={value:g}"
+            f"--{flag.name}={value:.10g}"
             for flag, value in zip(self._space, member.values, strict=True)
         ]
 
@@ -187,7 +201,7 @@ class Population:
     def _trained(self, member: Member) -> Member:
         logdir = self._logdir(member)
         logdir.mkdir(parents=True, exist_ok=True)
-        seed = self._members * (member.generation - 1) + member.number
+        seed = random.Random(f"{self._seed}/{member.generation}/{member.number}").randrange(10**6)
         flags = [*self._flags, *self.flags_of(member), f"--seed={seed}", f"--logdir={logdir}"]
         if member.generation > 1:
             parent = member._replace(generation=member.generation - 1, number=member.parent)
@@ -197,15 +211,18 @@ class Population:
             status = run_experiment(flags, self.stop, file)
         if self.stop():
             sys.exit("stopped; the same command resumes from here")
-        if status == 2:
-            print(output.read_text(encoding="utf-8", errors="replace"), file=sys.stderr)
-            sys.exit(2)
-        mean = mean_return(logdir) if status == 0 and is_done(logdir) else None
+        has_ended = status == 0 and is_done(logdir)
+        mean = mean_return(logdir) if has_ended else None
         trained = member._replace(score=-math.inf if mean is None else mean)
+        found = f"return {_shown(trained.score)}"
+        if not has_ended:
+            found = f"failed with status {status}; see {output}"
+        elif mean is None:
+            found = "no game has finished; give more --total_environment_frames"
         origin = "" if member.parent == member.number else f" from member {member.parent}"
         print(
             f"generation {member.generation}, member {member.number}{origin}:"
-            f" {' '.join(self.flags_of(member))}: return {_shown(trained.score)}",
+            f" {' '.join(self.flags_of(member))}: {found}",
             flush=True,
         )
         self._append(trained)
@@ -226,12 +243,17 @@ class Population:
                 for row in csv.DictReader(file)
             ]
 
-    def _append(self, member: Member) -> None:
+    def _write(self, table: list[Member]) -> None:
         head = ["generation", "member", "parent", "return", *(flag.name for flag in self._space)]
-        is_new = not self._table.exists()
+        with self._table.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(head)
+        for member in table:
+            self._append(member)
+
+    def _append(self, member: Member) -> None:
         with self._table.open("a", newline="", encoding="utf-8") as file:
             row = [member.generation, member.number, member.parent, member.score, *member.values]
-            csv.writer(file).writerows([head, row] if is_new else [row])
+            csv.writer(file).writerow(row)
 
     def show(self, history: list[list[Member]]) -> None:
         """Prints the last generation, best first, and what led to its best member."""
@@ -254,7 +276,7 @@ class Population:
             before = dict(curve[-1]) if curve else {}
             for row in rows(self._logdir(member)):
                 sums = {name: float(before.get(name) or 0) + float(row[name]) for name in _COUNTS}
-                curve.append({**row, **{name: f"{total:.8g}" for name, total in sums.items()}})
+                curve.append({**row, **{name: f"{total:.15g}" for name, total in sums.items()}})
         with (self._folder / "best.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(curve[0]))
             writer.writeheader()
@@ -286,13 +308,16 @@ def main(arguments: list[str]) -> int:
             space.append(searched(text))
         except ValueError as error:
             parser.error(f"--search={text}: {error}")
-    given = {word.partition("=")[0].removeprefix("--") for word in flags}
-    if taken := given & {*_OWN, *(flag.name for flag in space)}:
+    searched_names = [flag.name for flag in space]
+    if len({*searched_names}) < len(searched_names):
+        parser.error("--search: names a flag twice")
+    if taken := {word.name for word in words.read(flags)} & (_OWN | {*searched_names}):
         parser.error(f"--{min(taken)}: population.py gives it; leave it out after --")
-    if "learning_rate_schedule" not in given:  # the population itself finds a schedule
-        flags.append("--learning_rate_schedule=constant")
-    values = [f"--{flag.name}={flag.first(random.Random(0)):.10g}" for flag in space]
-    refuse_wrong_flags([*flags, *values, f"--logdir={options.folder / '1' / '1'}"])
+    # Before the other flags, so that these win. The population itself finds a schedule.
+    flags = ["--learning_rate_schedule=constant", *flags]
+    for end in ("low", "high"):
+        values = [f"--{flag.name}={getattr(flag, end):.10g}" for flag in space]
+        refuse_wrong_flags([*flags, *values, f"--logdir={options.folder / '1' / '1'}"])
     refuse_other_runs(
         options.folder,
         {

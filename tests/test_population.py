@@ -68,7 +68,8 @@ def test_a_member_that_failed_always_continues_with_one_that_did_not() -> None:
         ("learning_rate", "must be NAME=A..B or NAME=log:A..B"),
         ("learning_rat=1..2", "--learning_rat: no such flag"),
         ("algorithm=1..2", "--algorithm is no flag with a number"),
-        ("width_scale=1..4", "cannot change while a member trains"),
+        ("width_scale=1..4", "--width_scale cannot be searched: it is not about learning"),
+        ("unroll_length=2.1..2.9", "the first number must be smaller"),
         ("learning_rate=a..b", "the range must be of numbers"),
         ("learning_rate=log:0..1", "the first number must be smaller, and with log: above 0"),
     ],
@@ -85,6 +86,7 @@ def test_a_wrong_search_is_refused(text: str, problem: str) -> None:
         (["--search=learning_rate=1..2", "--members=1"], "--members=1: must be 2 or more"),
         (["--search=learning_rate=1e-4..1e-3", "--", "--seed=3"], "--seed: population.py gives it"),
         (["--search=learning_rate=1e-4..1e-3", "--", "--level_name=No-v1"], "No-v1"),
+        (["--search=unroll_length=0..40", "--", "--level_name=CartPole-v1"], "--unroll_length=0"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_trains(
@@ -107,10 +109,13 @@ def test_an_interrupted_population_resumes_and_shows_what_led_to_its_best(tmp_pa
     )  # fmt: skip
     table = folder / "population.csv"
     first = subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
-    wait_until(table.exists, 240)
-    before = table.read_text()
-    first.send_signal(signal.SIGINT)
-    out, _ = first.communicate(timeout=100)
+    try:
+        wait_until(lambda: table.exists() and table.read_text().count("\n") > 1, 240)
+        before = table.read_text()
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=100)
+    finally:
+        first.kill()
     assert first.returncode == 1
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,8 @@ from impala_tf.logdir import Logdir
 
 # A torso's weights have a meaning only with these. Each is a field of a checkpoint's "identity".
 _FLAGS_OF_TORSO = ("width_scale", "layer_norm", "observation_normalization")
+
+_log = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
@@ -34,19 +38,25 @@ def find(start_from: str) -> Source:
     Raises:
       ConfigError: there is no complete checkpoint.
     """
-    path = Path(start_from).expanduser()
-    problem = f"--start_from={start_from}: "
+    path, problem = _path(start_from), f"--start_from={start_from}: "
     if Logdir(path).is_exported:
         raise ConfigError(f"{problem}holds an exported agent; give the folder of its run")
     if (path / files.MANIFEST).is_file():
         return _source(path, _state_of(path, problem))
     folder = Logdir(path).checkpoints
-    newest = files.find(folder if folder.is_dir() else path)
+    try:
+        newest = files.find(folder if folder.is_dir() else path)
+    except ConfigError as error:
+        raise ConfigError(
+            [*error.problems[:-1], f"{problem}has no whole checkpoint; give another run"]
+        ) from None
     if newest is None:
         missing = "holds no checkpoint" if path.is_dir() else "there is no such folder"
         raise ConfigError(
             f"{problem}{missing}; give the folder of a run, RUN/best, or RUN/checkpoints/ckpt-N"
         )
+    for damaged, reason in newest.damaged.items():
+        _log.warning("%s", files.damage_line(damaged, reason, newest.path))
     return _source(newest.path, newest.state)
 
 
@@ -83,7 +93,7 @@ def check(start_from: str, current: Mapping[str, Any], logdir: Path) -> Source:
 
 def check_is_another(start_from: str, logdir: Path) -> None:
     """Raises ConfigError if --start_from names the new run's own folder, or a part of it."""
-    if Path(start_from).expanduser().resolve().is_relative_to(logdir.resolve()):
+    if _path(start_from).resolve().is_relative_to(logdir.resolve()):
         raise ConfigError(
             f"--start_from={start_from}: is the run in --logdir={logdir} itself; leave"
             " --start_from out to resume it, or give another --logdir for a new run"
@@ -112,6 +122,13 @@ def alike(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ..
     else:
         heads = ["Q-values"] * same_actions
     return "torso", "core", *heads
+
+
+def _path(start_from: str) -> Path:
+    path = Path(start_from)
+    with contextlib.suppress(RuntimeError):  # there is no such user
+        path = path.expanduser()
+    return path
 
 
 def _state_of(checkpoint: Path, problem: str) -> Any:

@@ -86,6 +86,8 @@ def differences(
       follows from flags that may change, as ppo's batch size follows from the number of actors; or
       if it is the preset's only for some values of those flags, such as ppo's minibatches.
     """
+    if saved:
+        saved = {"start_from": "", **saved}  # an earlier version always started without
     values = {name: value for name, value in to_dict(config).items() if name not in MAY_CHANGE}
     if isinstance(level := saved.get("level_name"), str):
         saved = {**saved, "level_name": level.strip()}  # earlier versions kept blanks around it

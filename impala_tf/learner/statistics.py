@@ -15,6 +15,8 @@ _HIGHEST = 1e15
 """Larger numbers are codes, such as "nothing there": sums of their squares overflow."""
 _TRUSTED_STEPS, _OUTLIER_STDS = 1000.0, 50.0
 """After so many observations, numbers that are further from the mean are outliers."""
+_LASTING_STEPS, _PIXEL_STEPS = 50_000.0, 5_000.0
+"""As many observations those of another run count for at most (see `limit`)."""
 _MIN_STDS = (0.01, 0.01, 0.1)  # in formats 1, 2 and 3
 FORMAT = 3
 """The format of statistics in checkpoints. 1: sums and mean squares, which are inaccurate for
@@ -178,9 +180,13 @@ class PartStatistics(snt.Module):
         self._deviations.assign(tf.maximum(deviations, 0.0))
         self._mean.assign(mean)
 
-    def limit(self, count: float) -> None:
-        """Makes the observations so far count as `count` at most, so that new ones count more."""
-        share = tf.minimum(1.0, count / tf.maximum(self._count, 1.0))
+    def limit(self) -> None:
+        """Makes the observations so far count less, so that the statistics soon fit another level.
+
+        Those of pixels are frozen early, so they have less time.
+        """
+        limit = _LASTING_STEPS if self.lasting else _PIXEL_STEPS
+        share = tf.minimum(1.0, limit / tf.maximum(self._count, 1.0))
         self._count.assign(share * self._count)
         self._deviations.assign(share * self._deviations)
 
@@ -233,10 +239,10 @@ class DictStatistics(snt.Module):
         for _, part in self._items():
             part.convert()
 
-    def limit(self, count: float) -> None:
+    def limit(self) -> None:
         """See `PartStatistics.limit`."""
         for _, part in self._items():
-            part.limit(count)
+            part.limit()
 
     def lasting(self) -> DictStatistics | None:
         """Returns the statistics of the parts that are `lasting`; None if there are none."""

@@ -9,17 +9,12 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
 from impala_tf.checkpoint.checkpointer import MismatchError, read_variables
-from impala_tf.checkpoint.files import DamagedError
 from impala_tf.checkpoint.warm_start import Source, alike
 from impala_tf.config import ConfigError
 from impala_tf.learner.policy import ValueNormalizer, value_moments
 from impala_tf.learner.statistics import DictStatistics, PartStatistics
 from impala_tf.learner.update import Learner
 from impala_tf.types import Nest
-
-_KNOWN_STEPS = 50_000.0
-"""As many observations the statistics of another run count for at most, so that those of another
-level soon follow it."""
 
 
 def start(learner: Learner, source: Source, signature: Mapping[str, Any]) -> dict[str, bool]:
@@ -36,7 +31,8 @@ def start(learner: Learner, source: Source, signature: Mapping[str, Any]) -> dic
       {part of the agent that has variables: whether it was assigned}.
 
     Raises:
-      ConfigError: the checkpoint is damaged, or its torso does not fit.
+      ConfigError: its torso does not fit.
+      DamagedError: the checkpoint cannot be read, or was removed meanwhile.
     """
     agent = learner.agent
     parts = {name: _Named(modules) for name, modules in agent.parts().items()}
@@ -52,6 +48,8 @@ def start(learner: Learner, source: Source, signature: Mapping[str, Any]) -> dic
         _take(source, statistics)
     if taken.get("baseline"):
         _keep_values(source, agent)
+    if taken.get("Q-values"):
+        agent.q_heads.set_unit(tf.constant(0.0), tf.constant(1.0))  # without changing values
     learner.copy_to_target()
     return {name: taken[name] for name, part in parts.items() if part.variables}
 
@@ -66,8 +64,6 @@ def _assign(source: Source, **modules: tf.Module) -> bool:
     before = [variable.numpy() for variable in variables]
     try:
         read_variables(source.path, tf.train.Checkpoint(**modules), partial=True)
-    except DamagedError as damaged:
-        raise ConfigError(f"--start_from: {source.path} is damaged ({damaged})") from None
     except MismatchError:
         for variable, value in zip(variables, before, strict=True):
             variable.assign(value)
@@ -80,7 +76,7 @@ def _take(source: Source, statistics: PartStatistics | DictStatistics) -> None:
         return
     if source.statistics_format == 1:
         statistics.convert()
-    statistics.limit(_KNOWN_STEPS)
+    statistics.limit()
 
 
 def _keep_values(source: Source, agent: Agent) -> None:
@@ -92,7 +88,7 @@ def _keep_values(source: Source, agent: Agent) -> None:
         moments.convert()
     heads = agent.policy_heads
     heads.unit.assign(moments.mean, moments.std_in(source.statistics_format))
-    heads.set_unit(tf.constant(0.0), tf.constant(1.0))
+    heads.set_unit(tf.zeros_like(heads.unit.mean), tf.ones_like(heads.unit.std))
 
 
 class _Named(tf.Module):

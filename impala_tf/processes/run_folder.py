@@ -208,13 +208,12 @@ def differences(
     differing = configs.differences(flags, sources, config, now)
     if not differing:
         return []
-    flag_of = configs.to_flag
     lines = [
-        f"{flag_of(name, value)}{'' if now[name] == 'given' else ' (not given)'}, but {where} was"
-        f" trained with {flag_of(name, before)}"
+        f"{_shown(name, value)}{'' if now[name] == 'given' else ' (not given)'}, but {where} was"
+        f" trained with {_shown(name, before)}"
         for name, (before, value) in differing.items()
     ]
-    theirs = shlex.join(flag_of(name, before) for name, (before, _) in differing.items())
+    theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
     end = "or --fresh to move that run aside"
     out = (
         f"another --logdir to train a new one, {end}"
@@ -222,4 +221,11 @@ def differences(
         else f"or another --{flag}"
     )
     give = "give that flag" if len(differing) == 1 else "give these flags"
+    if all(before == "" for before, _ in differing.values()):
+        give = "leave it out"
     return [*lines, f"--{flag}={where}: holds a run with {theirs}; {give} to resume it, {out}"]
+
+
+def _shown(name: str, value: Any) -> str:
+    """Returns a flag as it is typed in a shell; one without a value as "no --NAME"."""
+    return f"no --{name}" if value == "" else shlex.quote(configs.to_flag(name, value))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from impala_tf.checkpoint import files, warm_start
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.warm_start import Source
-from impala_tf.config import Config
+from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.types import EnvironmentSpec
@@ -49,9 +49,20 @@ def start(
         return None
     from impala_tf.learner import warm_start as network  # the run's starter has no TensorFlow
 
-    signature = signature_of(config, spec)
-    source = warm_start.check(config.run.start_from, signature, logdir.path)
-    taken = network.start(learner, source, signature)
+    def take() -> tuple[Source, dict[str, bool]]:
+        signature = signature_of(config, spec)
+        source = warm_start.check(config.run.start_from, signature, logdir.path)
+        return source, network.start(learner, source, signature)
+
+    try:
+        source, taken = take()
+    except files.DamagedError:  # a run that still trains has replaced it meanwhile
+        try:
+            source, taken = take()
+        except files.DamagedError as damaged:
+            raise ConfigError(
+                f"--start_from={config.run.start_from}: cannot be read ({damaged})"
+            ) from None
     _log.info("%s", _line(source, taken), extra=FOR_USER)
     return {
         "checkpoint": str(source.path.resolve()),

@@ -155,6 +155,8 @@ def _identity(run: Run) -> tuple[tuple[str, str], ...]:
         for name, value in run.flags.items()
         if name not in _NOT_A_SETTING and run.sources.get(name) != "derived" and value is not None
     }
+    # Each seed may start from a run of its own.
+    flags["start_from"] = "a run" if flags.get("start_from") else "nothing"
     return tuple(sorted({**flags, "learners": str(run.learners)}.items()))
 
 

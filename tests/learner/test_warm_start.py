@@ -13,6 +13,7 @@ from impala_tf.agents.agent import agent_of
 from impala_tf.checkpoint import warm_start
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
+from impala_tf.checkpoint.files import DamagedError
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.statistics import Moments
@@ -154,6 +155,15 @@ def test_statistics_of_observations_come_along_but_soon_follow_a_new_level(tmp_p
     np.testing.assert_allclose(new.agent.observation_normalizer.mean, 150.0, rtol=1e-3)
 
 
+def test_those_of_pixels_follow_sooner_because_they_are_frozen_early(tmp_path):
+    flags = {"agent_name": "ImpoolaAgent", "observation_normalization": "elementwise"}
+    old, new = (Run(image_spec((20, 24, 3)), **flags) for _ in range(2))
+    observe(old, 100.0, 50_000.0)
+    new.start_from(old.save(tmp_path))
+    observe(new, 200.0, 45_000.0)
+    np.testing.assert_allclose(new.agent.observation_normalizer.mean, 190.0, rtol=1e-3)
+
+
 def test_another_torso_is_refused_with_the_flags_that_would_fit(tmp_path):
     images = image_spec((84, 84, 4), stacked_frames=4)
     checkpoint = Run(images, agent_name="ShallowConvNetAgent", width_scale=2).save(tmp_path)
@@ -175,3 +185,25 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     (checkpoint / "state.json").write_text("{}")
     with pytest.raises(ConfigError, match="is damaged"):
         Run().start_from(checkpoint)
+    again = Run().save(tmp_path / "again")
+    source = warm_start.check(str(again), Run().signature, Path("/new/run"))
+    (again / "variables.index").unlink()
+    with pytest.raises(DamagedError):  # the learner then looks for another checkpoint
+        start(Run().learner, source, Run().signature)
+
+
+def test_the_values_of_several_levels_keep_their_sizes(tmp_path):
+    spec = SPEC._replace(tasks=("One-v0", "Two-v0"))
+    old, new = (Run(spec, value_normalization="running") for _ in range(2))
+    old.agent.policy_heads.set_unit(tf.constant([0.0, 30.0]), tf.constant([1.0, 6.0]))
+    assert all(new.start_from(old.save(tmp_path)).values())
+    assert new.outputs().baseline.shape == (5, 2)
+
+
+def test_q_values_lose_the_other_runs_unit_but_not_their_size(tmp_path):
+    flags = {"algorithm": "pqn", "heads": "q_values"}
+    old, new = Run(SPEC, **flags), Run(SPEC, **{**flags, "value_normalization": "none"})
+    old.agent.q_heads.set_unit(tf.constant(30.0), tf.constant(6.0))
+    new.start_from(old.save(tmp_path))
+    assert float(new.agent.q_heads.std) == 1.0
+    assert_equal_outputs(old, new)

@@ -69,6 +69,20 @@ def test_the_number_of_actors_of_another_machine_makes_no_setting(tmp_path: Path
     assert len(level.settings) == 2
 
 
+def test_seeds_that_start_from_runs_of_their_own_are_one_setting(tmp_path: Path) -> None:
+    found = labels(
+        tmp_path,
+        {"seed": 1},
+        {"seed": 2},
+        {"seed": 1, "start_from": "runs/small-1"},
+        {"seed": 2, "start_from": "/elsewhere/runs/small-2"},
+    )
+    assert found == [
+        ("ShallowConvNetAgent, start_from=nothing", [1, 2]),
+        ("ShallowConvNetAgent, start_from=a run", [1, 2]),
+    ]
+
+
 def test_where_a_run_is_mirrored_or_tracked_makes_no_setting(tmp_path: Path) -> None:
     """Each run needs a mirror of its own."""
     found = labels(

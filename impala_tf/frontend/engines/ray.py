@@ -187,6 +187,8 @@ def _run(given: Given) -> Run:
     learners, actors = given["ray_learners"], given["ray_actors"]
     own = sizes(given, learners, [given["envs_per_actor"]] * actors)
     shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own)
+    if source := given["start_from"]:  # processes run in the folder of the code
+        shared = shared.replace(start_from=str(Path(source).expanduser().absolute()))
     return Run(
         namespace=f"impala-{secrets.token_hex(8)}",
         logdir=str(logdir),
