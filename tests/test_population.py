@@ -85,8 +85,16 @@ def test_a_wrong_search_is_refused(text: str, problem: str) -> None:
     [
         (["--search=learning_rate=1..2", "--members=1"], "--members=1: must be 2 or more"),
         (["--search=learning_rate=1e-4..1e-3", "--", "--seed=3"], "--seed: population.py gives it"),
-        (["--search=learning_rate=1e-4..1e-3", "--", "--level_name=No-v1"], "No-v1"),
-        (["--search=unroll_length=0..40", "--", "--level_name=CartPole-v1"], "--unroll_length=0"),
+        pytest.param(
+            ["--search=learning_rate=1e-4..1e-3", "--", "--level_name=No-v1"],
+            "No-v1",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            ["--search=unroll_length=0..40", "--", "--level_name=CartPole-v1"],
+            "--unroll_length=0",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_trains(
