@@ -6,11 +6,11 @@
 
 Jaderberg et al. (2017, arXiv 1711.09846), as in the IMPALA paper. Members begin with random values
 of the searched flags. In each generation, all of them train one after another, each for
---total_environment_frames. Then each is compared with another one, drawn at random. If the other
-one has the higher mean return, the member continues with that one's network and flags, and each
-searched flag is multiplied or divided by 1.2. The run of member M in generation G is in FOLDER/G/M;
-it begins with its parent's network (--start_from). The same command resumes after Ctrl-C. At the
-end: a table, FOLDER/population.csv, and the flags and curve (FOLDER/best.csv) that led to the best.
+--total_environment_frames. Then the quarter with the lowest mean returns continues with networks
+and flags of the best quarter, and each searched flag is multiplied or divided by 1.2. The run of
+member M in generation G is in FOLDER/G/M; it begins with its parent's network (--start_from). The
+same command resumes after Ctrl-C. At the end: a table, FOLDER/population.csv, and the flags and
+curve (FOLDER/best.csv) that led to the best.
 """
 
 from __future__ import annotations
@@ -127,26 +127,47 @@ def first_generation(count: int, space: Sequence[Searched], draw: random.Random)
 def next_generation(
     members: Sequence[Member], space: Sequence[Searched], draw: random.Random
 ) -> list[Member]:
-    """Returns copies of better members, with changed flags, and the members that were not worse.
+    """Returns the members with the lowest quarter, and those that failed, replaced.
+
+    They are replaced by copies of members of the best quarter, drawn at random, with changed flags
+    ("truncation selection").
 
     Args:
       members: a generation with its scores; at least one has not failed.
       space: the searched flags.
       draw: what decides.
     """
+    quarter = max(1, len(members) // 4)
+    ranked = sorted(members, key=lambda member: -member.score)
+    best = [member for member in ranked[:quarter] if member.score > -math.inf]
+    failed = [member for member in members if member.score == -math.inf]
+    worst = {member.number for member in [*ranked[-quarter:], *failed]}
     planned = []
     for member in members:
-        rivals = [other for other in members if other.number != member.number]
-        if member.score == -math.inf:  # it has no network to continue with
-            rivals = [other for other in rivals if other.score > -math.inf]
-        rival = draw.choice(rivals)
         parent, values = member, member.values
-        if rival.score > member.score:
-            parent = rival
-            pairs = zip(space, rival.values, strict=True)
+        if member.number in worst:
+            parent = draw.choice(best)
+            pairs = zip(space, parent.values, strict=True)
             values = tuple(flag.changed(value, draw) for flag, value in pairs)
         planned.append(Member(member.generation + 1, member.number, parent.number, values))
     return planned
+
+
+def typed(space: Sequence[Searched], values: Sequence[float]) -> list[str]:
+    """Returns searched flags as they are typed."""
+    return [f"--{flag.name}={value:.10g}" for flag, value in zip(space, values, strict=True)]
+
+
+def level_rate(flags: Sequence[str]) -> list[str]:
+    """Returns the flags that keep a searched learning rate from falling in each generation.
+
+    The kl schedule, the default for vectors, still lowers it while the KL divergence is large.
+    """
+    return [
+        flag.replace("learning_rate", "learning_rate_end")
+        for flag in flags
+        if flag.startswith("--learning_rate=")
+    ]
 
 
 class Population:
@@ -190,10 +211,7 @@ class Population:
 
     def flags_of(self, member: Member) -> list[str]:
         """Returns the searched flags of a member, as they are typed."""
-        return [
-            f"--{flag.name}={value:.10g}"
-            for flag, value in zip(self._space, member.values, strict=True)
-        ]
+        return typed(self._space, member.values)
 
     def _logdir(self, member: Member) -> Path:
         return self._folder / str(member.generation) / str(member.number)
@@ -202,7 +220,9 @@ class Population:
         logdir = self._logdir(member)
         logdir.mkdir(parents=True, exist_ok=True)
         seed = random.Random(f"{self._seed}/{member.generation}/{member.number}").randrange(10**6)
-        flags = [*self._flags, *self.flags_of(member), f"--seed={seed}", f"--logdir={logdir}"]
+        # The user's flags win over --learning_rate_end.
+        own = [*self.flags_of(member), *self._flags, f"--seed={seed}"]
+        flags = [*level_rate(own), *own, f"--logdir={logdir}"]
         if member.generation > 1:
             parent = member._replace(generation=member.generation - 1, number=member.parent)
             flags.append(f"--start_from={self._logdir(parent)}")
@@ -313,11 +333,11 @@ def main(arguments: list[str]) -> int:
         parser.error("--search: names a flag twice")
     if taken := {word.name for word in words.read(flags)} & (_OWN | {*searched_names}):
         parser.error(f"--{min(taken)}: population.py gives it; leave it out after --")
-    # Before the other flags, so that these win. The population itself finds a schedule.
-    flags = ["--learning_rate_schedule=constant", *flags]
+    if "learning_rate" not in searched_names:  # its schedule would begin again and again
+        flags = ["--learning_rate_schedule=constant", *flags]  # the user's flags win
     for end in ("low", "high"):
-        values = [f"--{flag.name}={getattr(flag, end):.10g}" for flag in space]
-        refuse_wrong_flags([*flags, *values, f"--logdir={options.folder / '1' / '1'}"])
+        own = [*typed(space, [getattr(flag, end) for flag in space]), *flags]
+        refuse_wrong_flags([*level_rate(own), *own, f"--logdir={options.folder / '1' / '1'}"])
     refuse_other_runs(
         options.folder,
         {

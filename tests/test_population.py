@@ -37,15 +37,21 @@ def test_members_begin_anywhere_in_the_range_of_each_flag() -> None:
     assert set(lengths) == set(range(2, 31))
 
 
-def test_a_worse_member_continues_with_the_better_ones_network_and_changed_flags() -> None:
-    worse, better = Member(1, 1, 1, (1e-4, 9), 10.0), Member(1, 2, 2, (1e-3, 10), 20.0)
-    found = set()
+def test_the_worst_quarter_continues_with_the_best_quarters_networks_and_changed_flags() -> None:
+    members = [Member(1, n, n, (1e-3, 10), float(score)) for n, score in
+               enumerate((5, 9, 8, 1, 6, 7, 2, 3), start=1)]  # fmt: skip
+    parents, values = set(), set()
     for draw in draws():
-        one, other = next_generation([worse, better], SPACE, draw)
-        assert other == Member(2, 2, 2, better.values)
-        assert one[:3] == (2, 1, 2) and one.score == -math.inf
-        found.add(one.values)
-    assert found == {(rate, length) for rate in (1.2e-3, 0.000833333) for length in (12, 8)}
+        planned = next_generation(members, SPACE, draw)
+        for old, new in zip(members, planned, strict=True):
+            assert (new.generation, new.number, new.score) == (2, old.number, -math.inf)
+            if old.score > 2:
+                assert (new.parent, new.values) == (old.number, old.values)
+            else:
+                parents.add(new.parent)
+                values.add(new.values)
+    assert parents == {2, 3}
+    assert values == {(rate, length) for rate in (1.2e-3, 0.000833333) for length in (12, 8)}
 
 
 def test_values_stay_in_their_range_and_whole_numbers_move() -> None:
