@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from impala_tf.checkpoint import files
 from impala_tf.checkpoint.compatibility import complete
-from impala_tf.config import ConfigError, composition, to_flag
+from impala_tf.config import AGENTS, ConfigError, composition, plug_ins, to_flag
 from impala_tf.logdir import Logdir
 
 # A torso's weights have a meaning only with these. Each is a field of a checkpoint's "identity".
@@ -75,12 +75,14 @@ def check(start_from: str, current: Mapping[str, Any], logdir: Path) -> Source:
     check_is_another(start_from, logdir)
     source = find(start_from)
     saved = source.identity
+    theirs, ours = saved["agent_name"], current["agent_name"]
+    if theirs not in AGENTS and not plug_ins.is_own(theirs):
+        raise ConfigError(f"--start_from={start_from}: has {theirs}, unknown to this version")
     problems = [
         f"was trained with {to_flag(name, saved.get(name))}; give that flag"
         for name in _FLAGS_OF_TORSO
         if saved.get(name) != current.get(name)
     ]
-    theirs, ours = saved["agent_name"], current["agent_name"]
     if composition(theirs).torso != composition(ours).torso:
         problems.append(f"has the torso of {theirs}, not of {ours}; give --agent_name={theirs}")
     shapes = [identity.get("observation_shape") for identity in (saved, current)]
