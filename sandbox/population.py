@@ -5,12 +5,12 @@
         -- --level_name=LunarLander-v3 --total_environment_frames=200000
 
 From Jaderberg et al. (2017, arXiv 1711.09846); the IMPALA paper used it, too. Members begin with
-random values of the searched flags. In each generation, all of them train one after another, each for
---total_environment_frames. Then the quarter with the lowest mean returns continues with networks
-and flags of the best quarter, and each searched flag is multiplied or divided by 1.2. The run of
-member M in generation G is in FOLDER/G/M; it begins with its parent's network (--start_from). The
-same command resumes after Ctrl-C. At the end: a table, FOLDER/population.csv, and the flags and
-curve (FOLDER/best.csv) that led to the best.
+random values of the searched flags. In each generation, all of them train one after another, each
+for --total_environment_frames. Then the quarter with the lowest mean returns continues with
+networks and flags of the best quarter, and each searched flag is multiplied or divided by 1.2. The
+run of member M in generation G is in FOLDER/G/M; it begins with its parent's network
+(--start_from). The same command resumes after Ctrl-C. At the end: a table, FOLDER/population.csv,
+and the flags and curve (FOLDER/best.csv) that led to the best.
 """
 
 from __future__ import annotations
