@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Dict
+from gymnasium.spaces import Dict, Space
 from gymnasium.vector import VectorEnv
 
 from impala_tf.agents.interface import Policy
@@ -73,7 +73,7 @@ class Agent:
         observation: Any,
         state: State | None = None,
         *,
-        reward: float | None = None,
+        reward: Any = None,
         greedy: bool = False,
     ) -> tuple[Any, State]:
         """Chooses an action.
@@ -83,18 +83,21 @@ class Agent:
           state: the state that the last step returned; None at the beginning of an episode. On
             Atari, an agent with --terminal_on_life_loss (the default) also learned that an episode
             begins after a lost life (`info["lives"]` falls).
-          reward: the reward of the last action. Agents that see it need it with every state: those
-            whose names end in LSTMAgent, and SimpleConvNetAgent.
+          reward: the reward of the last action; a number or an array with one, as `make_env` gives
+            it. Agents that see it need it with every state: those whose names end in LSTMAgent, and
+            SimpleConvNetAgent.
           greedy: whether to choose the most likely action, not to sample from the policy.
 
         Returns:
           An action in `action_space`, and the state for the next step.
 
         Raises:
-          ValueError: the observation has another shape or other parts, `state` was not returned by
-            this method, or the agent sees the reward and it is not given.
+          ValueError: the observation has another shape, other parts or a dtype that does not fit,
+            `state` was not returned by this method, `reward` is not a number, or the agent sees the
+            reward and it is not given.
         """
         self._check(observation)
+        last_reward = _number(reward)
         if not (state is None or isinstance(state, State)):
             raise ValueError(f"state: give what the last act() returned, or None; not {state!r}")
         if reward is None and state is not None and self._sees_reward:
@@ -102,12 +105,12 @@ class Agent:
                 f"reward: {self._player.flags['agent_name']} sees the reward of its last action;"
                 " give act(observation, state, reward=reward)"
             )
-        batch = _batch_of(observation)
+        batch = _batch_of(observation, self.observation_space)
         begins = state is None
         before = state or State(self._player.initial_state(1), self._no_action)
         flags = {"terminated": False, "truncated": False, "autoreset": begins}
         step = EnvOutput(
-            reward=np.array([reward or 0.0], np.float32),
+            reward=np.array([last_reward], np.float32),
             **{name: np.array([flag]) for name, flag in flags.items()},
             episode_start=np.array([begins]),
             observation=self._to_agent(batch),
@@ -139,11 +142,33 @@ class Agent:
         return self._policies[choice]
 
 
-def _batch_of(observation: Any) -> Any:
-    """Returns an observation, or each of its parts, as an array [1, ...]."""
-    if isinstance(observation, Mapping):
-        return {name: _batch_of(part) for name, part in observation.items()}
-    return np.asarray(observation)[None]
+def _batch_of(observation: Any, space: Space[Any], name: str = "observation") -> Any:
+    """Returns an observation, or each of its parts, as an array [1, ...].
+
+    Raises:
+      ValueError: an image does not have integers.
+    """
+    if isinstance(space, Dict):
+        return {
+            part: _batch_of(observation[part], inner, f"observation[{part!r}]")
+            for part, inner in space.spaces.items()
+        }
+    array = np.asarray(observation)
+    if space.dtype == np.uint8 and array.ndim > 1:
+        if array.dtype.kind not in "biu":
+            raise ValueError(f"{name}: has the dtype {array.dtype}, but images must have uint8")
+        array = array.astype(np.uint8, copy=False)
+    return array[None]
+
+
+def _number(reward: Any) -> float:
+    """Returns a reward as a float, 0 for None. Raises ValueError if it is not one number."""
+    if reward is None:
+        return 0.0
+    try:
+        return float(np.asarray(reward).item())
+    except (TypeError, ValueError):
+        raise ValueError(f"reward: must be one number, not {reward!r}") from None
 
 
 def _shapes(observation: Any) -> Any:

@@ -12,6 +12,12 @@ from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.processes import evaluate_main
 
+_INSTEAD = {
+    "test_num_episodes": "in Python, give num_episodes=...",
+    "test_policy": 'in Python, give policy="sampled" or "greedy"',
+    "mode": "evaluate does not take it",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -58,9 +64,11 @@ def evaluate(
         to the logdir.
 
     Raises:
-      ConfigError: there is no agent, it learned several levels (use `impala test`), or one of its
-        modules is not trusted.
+      ConfigError: there is no agent, it learned several levels (use `impala test`), one of its
+        modules is not trusted, or a flag is wrong.
     """
+    if refused := [f"--{name}: {instead}" for name, instead in _INSTEAD.items() if name in flags]:
+        raise ConfigError(refused)
     of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
     given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})
     trained = evaluate_main.load(given)

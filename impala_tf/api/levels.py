@@ -19,6 +19,8 @@ from impala_tf.logdir import Logdir, replace_file
 CHILD_VARIABLE = "IMPALA_TF_IS_CHILD"
 """Environment variable that marks the processes that `train` starts."""
 _MAIN = "__main__"
+_OF_CLASSES = ("__module__", "__doc__", "__firstlineno__", "__static_attributes__")
+"""What classes have besides their definition."""
 _MODULE = '''"""Written by impala_tf.train for the function {name} of a notebook or script.
 
 Runs that function's code, as importing any module does.
@@ -76,15 +78,14 @@ def level_of(level: str | Callable[..., Any]) -> Level:
     module = sys.modules.get(getattr(level, "__module__", "") or "")
     name = getattr(level, "__qualname__", "")
     if module is None or getattr(module, name, None) is not level:
-        return _written(level)
+        return _written(level, _folder_beside(level))
     if module.__name__ != _MAIN:
         return Level(f"{module.__name__}:{name}", _folder(module))
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():  # a notebook, python -c, or standard input
         return _written(level)
     path = Path(file).resolve()
-    # Modules beside the script are imported by name, even by a written function.
-    folder = path.parent if spec is None else _folder(module)
+    folder = _folder(module)
     if _is_guarded(path, name):
         return _written(level, folder)
     if spec is not None:  # python -m package.module
@@ -155,6 +156,18 @@ def _folder(module: types.ModuleType) -> Path | None:
     return None if "site-packages" in folder.parts else folder
 
 
+def _folder_beside(level: Callable[..., Any]) -> Path | None:
+    """Returns the folder of modules that a written callable imports by name; None: no own folder.
+
+    It is the folder of the callable's own module or, for one of a library, that of the script.
+    """
+    while isinstance(level, functools.partial):
+        level = level.func
+    names = (getattr(level, "__module__", None) or _MAIN, _MAIN)
+    modules = (sys.modules[name] for name in names if name in sys.modules)
+    return next(filter(None, map(_folder, modules)), None)
+
+
 def _portion(package: types.ModuleType, module: types.ModuleType) -> Path | None:
     """Returns the folder of a package without __init__.py: of several, the one with the module."""
     file = Path(getattr(module, "__file__", None) or "").resolve()
@@ -187,12 +200,12 @@ def _written(level: Callable[..., Any], folder: Path | None = None) -> Level:
 
 
 def identity(level: Any, within: tuple[Any, ...] = ()) -> Any:
-    """Returns a value that is equal for two equal definitions of a function, in one process.
+    """Returns a value that is equal for two equal definitions of a callable, in one process.
 
     The text of its module would not work: it contains globals, which may have changed since.
 
     Args:
-      level: the function, or a part of it.
+      level: the function or class, or a part of it.
       within: the objects that contain it, outermost first.
     """
     if any(level is outer for outer in within):  # a recursive function
@@ -212,7 +225,23 @@ def identity(level: Any, within: tuple[Any, ...] = ()) -> Any:
         case types.FunctionType():
             cells = [of(_content(cell)) for cell in level.__closure__ or ()]
             return [of(level.__code__), of(level.__defaults__), cells]
+        case type() if _is_imported(level):
+            return f"{level.__module__}.{level.__qualname__}"
+        case type():
+            members = {key: value for key, value in vars(level).items() if key not in _OF_CLASSES}
+            return [of(level.__bases__), of(members)]
+        case staticmethod() | classmethod():
+            return of(level.__func__)
+        case property():
+            return [of(part) for part in (level.fget, level.fset, level.fdel)]
     return type(level).__name__  # the only part that stays the same
+
+
+def _is_imported(level: type) -> bool:
+    """Returns whether a class is found by its name in a module other than the running script."""
+    module = sys.modules.get(level.__module__)
+    is_found = getattr(module, level.__qualname__, None) is level
+    return is_found and level.__module__ != _MAIN
 
 
 def _content(cell: types.CellType) -> Any:

@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,6 +166,21 @@ def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         die_with_parent(parent_pid)
     return env
+
+
+@contextlib.contextmanager
+def main_hidden() -> Iterator[None]:
+    """Keeps processes that are spawned inside from running the user's script again.
+
+    Without `if __name__ == "__main__":` around its calls, the script would make the environments
+    again in each of them. They find levels by the names of their modules, so they do not need it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def close(vector: VectorEnv[Any, Any, Any]) -> None:

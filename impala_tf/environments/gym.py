@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Space
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -26,6 +26,7 @@ from impala_tf.environments.batched import (
     close,
     ends_with_parent,
     exits_are_errors,
+    main_hidden,
 )
 from impala_tf.environments.images import as_image
 from impala_tf.environments.own_levels import OLD_GYM
@@ -37,7 +38,6 @@ _log = logging.getLogger("impala_tf.environments")
 
 # Steps that take longer are worth the overhead of a process per environment.
 _EXPENSIVE_STEP_S = 1e-3
-_MOST_CHANNELS = 4  # of one picture
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -72,7 +72,9 @@ def _time_limit(env: EnvironmentConfig, vector: VectorEnv[Any, Any, Any]) -> int
         if isinstance(wrapped, TimeLimit):
             limits.append(wrapped._max_episode_steps)
         wrapped = wrapped.env
-    return min((limit for limit in limits if limit and limit > 0), default=0)  # -1: none
+    # -1: none. A level of the user's own may have an argument with this name and other values.
+    numbers = (math.ceil(limit) for limit in limits if isinstance(limit, (int, float)))
+    return min((limit for limit in numbers if limit > 0), default=0)
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
@@ -103,26 +105,19 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     if num_envs == 1 or not _needs_processes(env, num_threads):
         return _vectorize(env, num_envs, "sync")
     _log.info("%s: %d processes, one for each environment", env.level_name, num_envs)
-    return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
+    with main_hidden():
+        return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
 
 
 def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
     vector = _vectorize(env, num_envs, "vector_entry_point")
-    if _has_channels_first(vector):
+    if _is_rearranged(vector.single_observation_space):  # by `Simplify`, which vectors do not have
         close(vector)
         raise ConfigError(
             f"--level_name={env.level_name}: its vector environment has images"
             f" {vector.single_observation_space}; they must be [H, W, C]"
         )
     return vector
-
-
-def _has_channels_first(vector: VectorEnv[Any, Any, Any]) -> bool:
-    """Returns whether images are certainly [C, H, W], which only `Simplify` can rearrange."""
-    space = vector.single_observation_space
-    parts = space.spaces.values() if isinstance(space, Dict) else [space]
-    shapes = [part.shape for part in parts if isinstance(part, Box) and len(part.shape) == 3]
-    return any(shape[0] <= _MOST_CHANNELS < min(shape[1:]) for shape in shapes)
 
 
 def _has_fitting_vector(env: EnvironmentConfig) -> bool:
@@ -187,7 +182,7 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     space = vector.single_observation_space
     close(vector)
     parts = space.spaces.values() if isinstance(space, Dict) else [space]
-    if not all(isinstance(part, Box) and not _is_rearranged(part) for part in parts):
+    if not all(isinstance(part, Box) for part in parts) or _is_rearranged(space):
         return None
     module, _, name = env.level_name.rpartition(":")
     settings = {"id": name, "num_envs": 1, "vectorization_mode": mode, **kwargs}
@@ -195,10 +190,14 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     return {"imports": imports, "make": "gymnasium:make_vec", "settings": settings}
 
 
-def _is_rearranged(space: Box) -> bool:
+def _is_rearranged(space: Space[Any]) -> bool:
     """Returns whether agents see an image with other numbers or another order of axes."""
-    image = as_image(space)
-    return image is not None and (image[0].shape, image[0].dtype) != (space.shape, space.dtype)
+    parts = space.spaces.values() if isinstance(space, Dict) else [space]
+    images = ((part, as_image(part)) for part in parts if isinstance(part, Box))
+    return any(
+        image is not None and (image[0].shape, image[0].dtype) != (part.shape, part.dtype)
+        for part, image in images
+    )
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):

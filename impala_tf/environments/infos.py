@@ -71,14 +71,18 @@ class InfoMetrics:
 
 
 def only_numbers(info: Info) -> dict[str, Any]:
-    """Returns the numbers in one environment's `info` and its dictionaries, as floats."""
+    """Returns the numbers in one environment's `info` and its dictionaries, as floats.
+
+    Those of inner dictionaries get names like "outer/inner": vector environments cannot hold a
+    number and a dictionary of the same name, which two environments may have in one step.
+    """
     result: dict[str, Any] = {}
     for name, value in info.items():
         if not isinstance(name, str):
             continue
         if isinstance(value, Mapping):
-            if inner := only_numbers(value):
-                result[name] = inner
+            inner = only_numbers(value).items()
+            result |= {f"{name}/{key}": number for key, number in inner}
         elif isinstance(value, (numbers.Real, np.bool_)) or _is_single_number(value):
             with contextlib.suppress(OverflowError):  # a very large int
                 result[name] = float(value)

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Space, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 _NAMES = {
     "reset": ("observation", "info"),
@@ -93,7 +93,10 @@ def _kind(value: Any) -> str:
 
 
 def _misfit(observation: Any, space: Space[Any], what: str) -> str | None:
-    """Returns how an observation's structure differs from its space; None if it does not."""
+    """Returns how an observation does not fit its space; None if it fits.
+
+    The numbers of a `Box` are not compared with its bounds, which many levels do not keep.
+    """
     if isinstance(space, Dict):
         if not _has_names(observation):
             return f"{_kind(observation)} as {what}, but its observation_space is a dictionary"
@@ -114,17 +117,46 @@ def _misfit(observation: Any, space: Space[Any], what: str) -> str | None:
             if problem := _misfit(observation[index], part, f"part {index} of {what}"):
                 return problem
         return None
-    return _misshaped(observation, space, what) if isinstance(space, Box) else None
+    if isinstance(space, Box):
+        return _misshaped(observation, space, what)
+    if isinstance(space, (Discrete, MultiDiscrete, MultiBinary)):
+        return _no_choice(observation, space, what)
+    return None
 
 
 def _misshaped(observation: Any, space: Box, what: str) -> str | None:
     try:
-        shape = np.shape(observation)
+        array = np.asarray(observation)
     except ValueError:  # [1, [2, 3]]
         return f"{what} that is not an array, but its observation_space is {space}"
-    if shape == space.shape:
+    if array.shape != space.shape:
+        return (
+            f"{what} of shape {array.shape}, but its observation_space has the shape {space.shape}"
+        )
+    # Images of other dtypes are scaled to uint8; see `images`.
+    is_scaled = space.dtype != np.uint8 and len(space.shape) > 2
+    if is_scaled or np.can_cast(array.dtype, space.dtype, "same_kind"):
         return None
-    return f"{what} of shape {shape}, but its observation_space has the shape {space.shape}"
+    return f"{what} of {array.dtype}, but its observation_space has the dtype {space.dtype}"
+
+
+def _no_choice(
+    observation: Any, space: Discrete | MultiDiscrete | MultiBinary, what: str
+) -> str | None:
+    """Returns how an observation is not one of the choices of a space; None if it is one."""
+    try:
+        array = np.asarray(observation)
+    except ValueError:
+        array = np.empty(0, object)
+    is_single = isinstance(space, Discrete) and array.size == 1  # [2] may be meant as 2
+    fits = array.dtype.kind in "biu" and (is_single or array.shape == space.shape)
+    if fits:
+        first = getattr(space, "start", 0)
+        count = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", None)
+        count = space.n if isinstance(space, Discrete) else count
+        places = array.astype(np.int64) - first
+        fits = bool(np.all((places >= 0) & (places < count)))
+    return None if fits else f"{observation!r} as {what}, but its observation_space is {space}"
 
 
 def _has_names(observation: Any) -> bool:

@@ -25,7 +25,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
 from impala_tf.environments.atari import console_spec, frames_per_step, time_limit
-from impala_tf.environments.batched import ends_with_parent
+from impala_tf.environments.batched import ends_with_parent, main_hidden
 from impala_tf.environments.suite import Suite, missing_package
 from impala_tf.types import EnvironmentSpec
 
@@ -54,7 +54,8 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     """
     _game(env.level_name)
     make_game = functools.partial(_make_game, env, parent_pid=os.getpid())
-    return AsyncVectorEnv([make_game] * num_envs, context="spawn")
+    with main_hidden():
+        return AsyncVectorEnv([make_game] * num_envs, context="spawn")
 
 
 class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):

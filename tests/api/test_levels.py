@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from impala_tf.api import levels
 from impala_tf.config import ConfigError
 from tests.helpers.runs import PROJECT
 
@@ -103,6 +105,27 @@ def test_what_is_written_finds_the_modules_beside_the_script(tmp_path: Path) -> 
     assert done.stdout.strip() == str(tmp_path), done.stderr
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        "lambda: beside.Level()",
+        "functools.partial(beside.Level)",
+        "(lambda: lambda: beside.Level())()",
+        "functools.partial(lambda make: make(), beside.Level)",
+    ],
+)
+def test_what_is_made_from_a_module_beside_the_script_is_found(tmp_path: Path, make: str) -> None:
+    """It was found where the run was started in the script's folder, and only there."""
+    (tmp_path / "proj").mkdir()
+    (tmp_path / "proj" / "beside.py").write_text(
+        "class Level:\n    def __repr__(self): return 'of beside'\n"
+    )
+    (tmp_path / "proj" / "train.py").write_text(
+        f"import functools, beside\n{ASKS.replace('level_of(make)', f'level_of({make})')}"
+    )
+    assert told_by_a_process(tmp_path, "proj/train.py") == "of beside"
+
+
 def test_a_function_of_standard_input_is_written() -> None:
     assert named(None, TOP) == "notebook_make:make"
 
@@ -163,3 +186,57 @@ def test_a_level_of_a_module_that_runs_is_found(tmp_path: Path, text: str, init:
     (tmp_path / "pkg" / "beside.py").write_text("answer = 'of pkg'\n")
     (tmp_path / "pkg" / "train.py").write_text(f"{text}{ASKS}")
     assert told_by_a_process(tmp_path, "-m", "pkg.train") == "of pkg"
+
+
+def test_a_function_is_the_same_however_its_globals_change() -> None:
+    def made(source):
+        names: dict[str, Any] = {}
+        exec(source, names)  # as a cell of a notebook
+        return names["make"]
+
+    count = "calls = 0\ndef make(size={}):\n    global calls\n    calls += 1\n    return size"
+    first, again, other = made(count.format(1)), made(count.format(1)), made(count.format(2))
+    first()
+    assert levels.identity(first) == levels.identity(again) != levels.identity(other)
+
+
+CLASS = """
+import gymnasium
+class make(gymnasium.Env):
+    sizes = [1, 2]
+    def reward(self): return {}
+    @staticmethod
+    def end(): return {}
+    @property
+    def length(self): return super().spec, {}
+"""
+
+
+def test_a_class_is_the_same_if_it_is_defined_in_the_same_way() -> None:
+    """The usual level of a notebook: a cell that is edited and runs again."""
+
+    def made(*numbers):
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(CLASS.format(*numbers), names)
+        return levels.identity(names["make"])
+
+    assert made(1, 2, 3) == made(1, 2, 3)
+    for other in ((0, 2, 3), (1, 0, 3), (1, 2, 0)):
+        assert made(*other) != made(1, 2, 3)
+
+
+def test_a_function_may_call_itself() -> None:
+    """A maze is often carved so."""
+
+    def made(size):
+        def carve(cells):
+            return cells if len(cells) == size else carve([*cells, 0])
+
+        def make():
+            return carve([]), later
+
+        if size < 0:
+            later = None
+        return make
+
+    assert levels.identity(made(3)) == levels.identity(made(3)) != levels.identity(made(4))

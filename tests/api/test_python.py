@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -104,35 +103,6 @@ def test_a_file_in_a_foreign_run_takes_no_installed_packages_place(tmp_path):
     sys.path.remove(str(tmp_path))
 
 
-def test_a_function_is_the_same_however_its_globals_change():
-    def made(source):
-        names: dict[str, Any] = {}
-        exec(source, names)  # as a cell of a notebook
-        return names["make"]
-
-    count = "calls = 0\ndef make(size={}):\n    global calls\n    calls += 1\n    return size"
-    first, again, other = made(count.format(1)), made(count.format(1)), made(count.format(2))
-    first()
-    assert levels.identity(first) == levels.identity(again) != levels.identity(other)
-
-
-def test_a_function_may_call_itself():
-    """A maze is often carved so."""
-
-    def made(size):
-        def carve(cells):
-            return cells if len(cells) == size else carve([*cells, 0])
-
-        def make():
-            return carve([]), later
-
-        if size < 0:
-            later = None
-        return make
-
-    assert levels.identity(made(3)) == levels.identity(made(3)) != levels.identity(made(4))
-
-
 def test_keywords_of_a_level_are_one_text_however_they_are_given():
     texts = [
         {"sutton_barto_reward": True},
@@ -147,6 +117,35 @@ def test_what_cannot_be_loaded(tmp_path):
     for use in (impala.load, impala.evaluate):
         with pytest.raises(impala.ConfigError, match="holds no run"):
             use(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"test_policy": "greedy"}, '--test_policy: in Python, give policy="sampled" or "greedy"'),
+        ({"test_num_episodes": 3}, "--test_num_episodes: in Python, give num_episodes=..."),
+        ({"mode": "train"}, "--mode: evaluate does not take it"),
+    ],
+)
+def test_a_flag_that_has_another_name_in_python_is_not_ignored(flags, problem):
+    with pytest.raises(impala.ConfigError) as caught:
+        impala.evaluate(PROJECT / "examples" / "cartpole", **flags)
+    assert caught.value.problems == [problem]
+
+
+def test_what_an_agent_cannot_take_is_named():
+    cartpole, pong = (impala.load(PROJECT / "examples" / name) for name in ("cartpole", "pong"))
+    with pytest.raises(ValueError, match="^reward: must be one number, not 'a'"):
+        cartpole.act(np.zeros(4), reward="a")
+    for reward in (None, 1, np.ones(1), [np.float32(0.5)]):
+        assert cartpole.action_space.contains(cartpole.act([0, 0, 0, 0], reward=reward)[0])
+    pixels = np.zeros(pong.observation_space.shape or ())
+    with pytest.raises(ValueError, match="^observation: has the dtype float64, but images must"):
+        pong.act(pixels)
+    chosen = [
+        pong.act(each, greedy=True)[0] for each in (pixels.astype(np.uint8), pixels.astype(int))
+    ]
+    assert chosen[0] == chosen[1]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -52,6 +53,27 @@ def test_a_reward_may_be_an_array_of_one_number(processes: str) -> None:
     assert [output.terminated.tolist() for output in outputs] == [[False] * 2] * 6 + [
         [True] * 2, [False] * 2,
     ]  # fmt: skip
+
+
+UNGUARDED = f"""
+print("the script runs", flush=True)
+from tests.helpers.games import environment_of, level
+environment = environment_of(
+    level("{WORLDS}:Pictures-v0", environment_processes="always"), num_envs=2
+)
+print(environment.reset().observation.shape, flush=True)
+environment.close()
+"""
+
+
+def test_processes_do_not_run_the_user_s_script_again(tmp_path: Path) -> None:
+    """Without a guard, each would make environments, too, and fail: a notebook's habit."""
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["the script runs", "(2, 24, 32, 3)"], done.stderr
 
 
 @pytest.fixture

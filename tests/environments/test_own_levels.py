@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import pytest
 
 from impala_tf.config import ConfigError, Given, command_line, wire_digest
@@ -53,6 +54,16 @@ def test_a_time_limit_of_a_wrapper_is_the_level_s(level_name: str, frames: int) 
         flags(level_name, "--level_wrappers=own_level:Impatient", *short).environment
     )
     assert f"at most {frames} frames" in spec.protocol and spec.time_limit == frames
+
+
+def unlimited(max_episode_steps: str = "auto") -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1", max_episode_steps=len(max_episode_steps))
+
+
+def test_an_own_argument_may_have_the_name_of_gymnasium_s_limit() -> None:
+    """It was compared with 0, which raised TypeError."""
+    given = flags(f"--level_name={__name__}:unlimited", '--level_kwargs={"max_episode_steps": "a"}')
+    assert suites.spec(given.environment).time_limit == 1
 
 
 def test_arguments_of_a_registered_level_reach_it() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import results, suites
@@ -78,8 +79,6 @@ def test_one_that_has_fitted_is_made_again() -> None:
 
 
 def test_parts_of_observations_are_named() -> None:
-    from gymnasium.spaces import Box, Dict, Discrete, Tuple
-
     space = Dict({"far": Dict({"eye": Box(0, 1, (2,))}), "near": Box(0, 1, (3,))})
     near, far = np.zeros(3), {"eye": np.zeros(2)}
     results.check("reset", ({"far": far, "near": near}, {}), space)
@@ -106,9 +105,31 @@ def test_parts_of_observations_are_named() -> None:
         assert problem in str(caught.value)
 
 
-def test_a_reward_must_be_a_number() -> None:
-    from gymnasium.spaces import Discrete
+@pytest.mark.parametrize(
+    ("space", "fitting", "misfits"),
+    [
+        (Discrete(3), [2, True, np.int64(0), np.ones(1, int)], [-1, 3, 1.0, "a", [1, 2]]),
+        (Discrete(3, start=1), [1, 3], [0]),
+        (MultiDiscrete([2, 3]), [(1, 2), np.zeros(2, np.uint8)], [(2, 0), (0, -1), (0,), [0.5, 0]]),
+        (MultiBinary(3), [[0, 1, 1], np.ones(3, bool)], [[0, 1], [0, 1, 2]]),
+        (Box(0, 255, (2, 2), np.uint8), [np.zeros((2, 2), np.uint8)], [np.zeros((2, 2), int)]),
+        (Box(0, 9, (2,), np.int32), [np.zeros(2, np.uint8)], [np.zeros(2), ["a", "b"]]),
+        (Box(0, 1, (2,), np.float32), [[0, 1], np.zeros(2), np.array([9, 9])], [["a", "b"]]),
+        (Box(0, 9, (4, 4, 3), np.int32), [np.zeros((4, 4, 3))], []),  # is scaled to uint8
+    ],
+)
+def test_observations_are_in_their_space(
+    space: Space[Any], fitting: list[Any], misfits: list[Any]
+) -> None:
+    """NumPy's errors name no level, and category -1 was taken for the last one."""
+    for observation in fitting:
+        results.check("reset", (observation, {}), space)
+    for observation in misfits:
+        with pytest.raises(results.LevelError, match="an observation.*its observation_space"):
+            results.check("reset", (observation, {}), space)
 
+
+def test_a_reward_must_be_a_number() -> None:
     results.check("step", (1, np.ones(1), False, False, {}), Discrete(3))
     with pytest.raises(results.LevelError, match="a number as reward, but returned None"):
         results.check("step", (1, None, False, False, {}), Discrete(3))

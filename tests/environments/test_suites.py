@@ -206,16 +206,18 @@ def stack(env):
     return gymnasium.wrappers.FrameStackObservation(env, 4)
 
 
+@pytest.mark.parametrize("channels", [3, 12])  # one picture, and a stack of four
 @pytest.mark.parametrize("entry_point", [None, "gymnasium.envs.classic_control:CartPoleEnv"])
-def test_pictures_of_vector_environments_have_channels_last(entry_point) -> None:
-    """Otherwise agents would see 3 rows; one environment at a time, they can be turned."""
+def test_pictures_of_vector_environments_have_channels_last(entry_point, channels) -> None:
+    """Otherwise agents would see few rows; one environment at a time, they can be turned."""
 
     class Rows(gymnasium.vector.VectorEnv):
         metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
         def __init__(self, num_envs: int) -> None:
             self.num_envs = num_envs
-            self.single_observation_space = gymnasium.spaces.Box(0, 255, (3, 16, 16), np.uint8)
+            shape = (channels, 16, 16)
+            self.single_observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
             self.single_action_space = gymnasium.spaces.Discrete(2)
 
     gymnasium.registry.pop("Rows-v0", None)
