@@ -330,6 +330,13 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
         lines.append(f"--task={task}: --learner_hosts names {len(learners)} learner(s)")
     if job == "actor" and actors and task >= len(actors):
         lines.append(f"--task={task}: --actor_hosts names {len(actors)} actor(s)")
+    starters = (job, flags["join"], flags["workers_csv_path"], flags["engine"])
+    if flags["mode"] == "train" and not any(starters):
+        several = len(learners) > 1 and not lines
+        by_hand = {"learner_hosts": several, "actor_hosts": actors, "task": task > 0}
+        for name in (name for name, given in by_hand.items() if given):
+            why = "is for a process started by hand; give its --job_name, or leave it out"
+            lines.append(f"--{name}: {why}")
     if job and flags["fresh"]:
         lines.append(
             "--fresh: needs the command that starts the whole run; move the folder yourself"

@@ -25,10 +25,15 @@ _OF_LEVELS: dict[str, tuple[SuiteName, ...]] = {
     ),
 }  # fmt: skip
 
+_OF_LAUNCHES = ("tmux_sess", "detach", "accept_new_host_keys", "rendezvous_port", "min_actors",
+                "min_learners", "start_at_boot")  # fmt: skip
+_OF_JOBS = ("join_learners", "join_port", "actors_per_node")
 _WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "decay": ("optimizer", ("rmsprop",)),
     "momentum": ("optimizer", ("rmsprop",)),
     "learning_rate_end": ("learning_rate_schedule", ("linear", "kl")),
+    "parameter_lag": ("inference", ("actor",)),
+    "parameter_compression": ("inference", ("actor",)),
     "clip_separately": (
         "agent_name",
         tuple(name for name, agent in AGENTS.items() if agent.separate_baseline),
@@ -56,7 +61,9 @@ def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
         levels = _OF_LEVELS.get(flag, suites)
         if value is None:
             continue
-        if users and name not in users:
+        if starter := _starter(given, flag):
+            lines.append(f"{to_flag(flag, value)} does nothing here: it is for {starter}")
+        elif users and name not in users:
             lines.append(
                 f"{to_flag(flag, value)} does nothing here: it is for {_listed(users)}, and this"
                 f" run's --algorithm is {name}"
@@ -71,6 +78,15 @@ def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
                 wanted = " or ".join(to_flag(other, candidate) for candidate in values)
                 lines.append(f"{to_flag(flag, value)} does nothing here: it is for {wanted}")
     return lines
+
+
+def _starter(given: Given, flag: str) -> str:
+    """Returns the flag that starts the runs for which a flag is, if this run has another; or ''."""
+    if any(given[name] for name in ("job_name", "workers_csv_path", "engine", "join")):
+        return ""
+    if flag in _OF_LAUNCHES:
+        return "--workers_csv_path"
+    return "--join" if flag in _OF_JOBS else ""
 
 
 def _possible(given: Given, name: str, flag: str) -> set[Any]:

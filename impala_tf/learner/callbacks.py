@@ -110,7 +110,9 @@ class KeepBest(Callback):
         others = [entry for entry in self._folder.iterdir() if entry.is_dir()]
         target, partial = self._folder / path.name, self._folder / f".{path.name}"
         try:
-            shutil.copytree(path, partial)
+            partial.mkdir()
+            for file in path.iterdir():  # not shutil.copytree, whose errors are lists
+                shutil.copy2(file, partial)
             # It exists if the run has resumed from an older checkpoint.
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)

@@ -107,11 +107,12 @@ class PolicyGradients:
         return self._transitions(outputs, unroll)
 
     def estimates(self, steps: Transitions) -> Nest:
-        """Returns a whole batch's advantages, value targets and values, float32 [B, T] each."""
+        """Returns a whole batch's `Estimates` and values, float32 [B, T] each."""
         estimate = algorithm(self._config.loss.algorithm).estimate
         assert estimate is not None
         estimates = estimate(steps, self._config.loss)
-        fields = (estimates.advantages, estimates.value_targets, steps.values)
+        importance = tf.broadcast_to(estimates.importance, tf.shape(estimates.advantages))
+        fields = (*estimates._replace(importance=importance), steps.values)
         return tuple(map(tf.transpose, fields))
 
     def _of_part(
@@ -218,7 +219,7 @@ class PolicyStep(GradientStep):
         size = -(-optimizer.batch_size // parts)
         estimates = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
         return Minibatch(
-            self.unroll_specs(spec, size), (estimates,) * 3 if self._estimates_once else ()
+            self.unroll_specs(spec, size), (estimates,) * 4 if self._estimates_once else ()
         )
 
     def masked(self, spec: EnvironmentSpec) -> Minibatch:
@@ -274,8 +275,8 @@ def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
 def _prepared(minibatch: Minibatch) -> tuple[Estimates, tf.Tensor] | None:
     if not minibatch.prepared:
         return None
-    advantages, value_targets, values = map(tf.transpose, minibatch.prepared)
-    return Estimates(advantages, value_targets), values
+    *estimates, values = map(tf.transpose, minibatch.prepared)
+    return Estimates(*estimates), values
 
 
 def policy_stats(loss: Losses) -> PolicyStats:

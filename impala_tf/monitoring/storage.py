@@ -48,6 +48,11 @@ class StorageWatch:
             if self._works(what):
                 _log.info("%s: can be written again", what)
 
+    def may_fail(self, what: str) -> None:
+        """Lets even the first write of `what` fail, once another one has shown the flags right."""
+        with self._lock:
+            self._proven.add(what)
+
     def look_for(self, file: Path) -> None:
         """Remembers a problem if a file of the run has disappeared.
 

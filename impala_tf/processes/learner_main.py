@@ -40,6 +40,7 @@ from impala_tf.transport import LearnerServer
 
 # How long a learner that is done waits for its actors to call once more, to tell them.
 _FAREWELL_S = 5.0
+_BEST = "the best checkpoint"
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -85,6 +86,7 @@ def main(given: Given) -> int:
     if parts.callbacks.failure:
         _log.error("%s; %s", parts.callbacks.failure, _newest(logdir))
         return UNUSABLE_INPUT  # it would raise again after a restart
+    parts.storage.forget(_BEST)  # the checkpoint itself is there
     if trouble := parts.storage.trouble():
         _log.error("%s; %s", trouble["text"], _newest(logdir))
         # The actors know that the run is over, so a restarted learner would wait for them forever.
@@ -109,12 +111,14 @@ def _learn(
 
     def save() -> None:
         parts.run_state.save()
-        callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
+        with parts.storage.attempt(_BEST):
+            callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
 
     if group.rank == 0:
         _announce(parts, device)
         with parts.storage.attempt("a checkpoint"):
             parts.run_state.save()  # from now on, there is always a checkpoint to resume from
+        parts.storage.may_fail(_BEST)  # the folder is the right one, so only the disk can be full
     hosts = configs.split(config.process.learner_hosts)
     peers = Peers(group, [hosts[number] for number in group.members])
     loop = TrainingLoop(

@@ -134,7 +134,7 @@ def build(
     service = LearnerService(
         pushes,
         store,
-        parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
+        parameter_lag=_parameter_lag(config),
         infer=None if inference is None else inference.ask,
         networks=None if networks is None else networks.network,
         run_steps=learner.agent_steps,
@@ -182,6 +182,29 @@ def _networks(config: Config, spec: EnvironmentSpec) -> NetworkService | None:
     return NetworkService(agent_of(config.agent, spec), spec)
 
 
+def _steps_per_batch(config: Config) -> int:
+    return config.optimizer.updates_per_batch * config.optimizer.minibatches
+
+
+def _max_policy_lag(config: Config) -> int | None:
+    """Returns how many batches old an unroll may be; None: any age."""
+    # For a replay, old steps are as good as new ones.
+    replays = configs.algorithm(config.loss.algorithm).replays
+    return None if replays else config.process.max_policy_lag
+
+
+def _parameter_lag(config: Config) -> int:
+    """Returns how many gradient steps old an actor's parameters may become.
+
+    Not more than its unrolls may: else all would be refused, the learner would take no step any
+    more, and actors would wait for its next parameters forever.
+    """
+    if configs.waits_for_updates(config):
+        return 1
+    lag, most = config.process.parameter_lag, _max_policy_lag(config)
+    return lag if most is None else min(lag, most * _steps_per_batch(config))
+
+
 def _put(
     config: Config,
     spec: EnvironmentSpec,
@@ -195,11 +218,7 @@ def _put(
     waited so long that their unrolls filled in for a lost actor's; with them, every later batch
     would be late. The queue drops unrolls that become stale in it.
     """
-    # For a replay, old steps are as good as new ones.
-    replays = configs.algorithm(config.loss.algorithm).replays
-    max_policy_lag = None if replays else config.process.max_policy_lag
-    steps_per_batch = config.optimizer.updates_per_batch * config.optimizer.minibatches
-    inspector = Inspector(spec, max_policy_lag, steps_per_batch)
+    inspector = Inspector(spec, _max_policy_lag(config), _steps_per_batch(config))
     only_new = configs.waits_for_updates(config)
 
     def put(sent: Sent, report: PushReport) -> None:

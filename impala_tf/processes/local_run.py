@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from impala_tf import config as configs
+from impala_tf.checkpoint import files
 from impala_tf.config import Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.machine.node import TICK_S
@@ -120,6 +121,9 @@ def _print_plan(training: LocalTraining) -> None:
 def _print_next_commands(training: LocalTraining) -> None:
     given, logdir = training.given, training.logdir
     resume = configs.to_flags(given.replace(logdir=str(logdir.path)))
+    if not files.checkpoints(logdir.checkpoints):
+        print("to start again:", user_commands.run_experiment(*resume))
+        return
     test = ["--mode=test", f"--logdir={logdir.path}"]
     if suites.may_render(training.config.environment):
         test.append("--video")

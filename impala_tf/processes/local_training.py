@@ -113,6 +113,8 @@ class LocalTraining:
             if config.run.fresh and (moved := mirroring.move_aside(mirror)):
                 print(f"the run that was in {config.run.mirror} is now in {moved}")
             mirroring.bring_back(mirror, config, self.spec, self.logdir, print)
+            # If the mirror has no run, this one begins.
+            warm_starting.check(config, self.spec, self.logdir, may_be_mirrored=False)
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
             self._held = held.pop_all()
         self.config = configs.replace(config, learner_hosts=address, fresh=False)

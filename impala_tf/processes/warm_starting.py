@@ -20,16 +20,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger("impala_tf.learner")
 
 
-def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
+def check(
+    config: Config, spec: EnvironmentSpec, logdir: Logdir, may_be_mirrored: bool = True
+) -> None:
     """Raises ConfigError if a run would begin with a checkpoint that it cannot use.
 
     Only the first start of a run uses it, so a run in the folder or in a mirror needs none.
+
+    Args:
+      config: the run's config.
+      spec: its level's specification.
+      logdir: its folder.
+      may_be_mirrored: whether --mirror may have a run that is not in the folder yet.
     """
     run = config.run
     if not run.start_from:
         return
     warm_start.check_is_another(run.start_from, logdir.path)
-    resumes = not run.fresh and (run.mirror or files.checkpoints(logdir.checkpoints))
+    mirrored = run.mirror and may_be_mirrored
+    resumes = not run.fresh and (mirrored or files.checkpoints(logdir.checkpoints))
     if not resumes:
         warm_start.check(run.start_from, signature_of(config, spec), logdir.path)
 

@@ -91,7 +91,10 @@ def test_defaults_are_left_out_of_the_flags() -> None:
         (["--total_environment_frames=2.5E+7"], {"total_environment_frames": 25_000_000}),
         (["--video_every=2_000_000", "--seed=0e0"], {"video_every": 2_000_000, "seed": 0}),
         (["--video", "--no_video"], {"video": False}),
-        (["--learner_hosts=a:1,b:2"], {"learner_hosts": "a:1,b:2"}),
+        (
+            ["--job_name=learner", "--learner_hosts=a:1,b:2"],
+            {"job_name": "learner", "learner_hosts": "a:1,b:2"},
+        ),
         (["--logdir=a", "--logdir=b"], {"logdir": "b"}),
         (
             ["--workers_csv_path=w", "--env=A=1", "--env", "B=2,3 4=5", "--secret=C"],

@@ -29,6 +29,12 @@ from impala_tf.environments import suites
             ["--job_name=learner", "--learner_hosts=127.0.0.1:1", "--dry_run"],
             "--dry_run: only training has a plan to print, not --job_name=learner; leave it out",
         ),
+        (
+            ["--learner_hosts=a:1,b:1"],
+            "--learner_hosts: is for a process started by hand; give its --job_name, or leave it",
+        ),
+        (["--actor_hosts=a,b"], "--actor_hosts: is for a process started by hand; give its"),
+        (["--task=3"], "--task: is for a process started by hand; give its --job_name, or leave"),
     ],
 )
 def test_what_would_do_something_else_is_refused(words: list[str], problem: str) -> None:

@@ -31,6 +31,10 @@ from impala_tf.config.help_pages import texts
         ({"agent_name": "NatureAgent", "clip_separately": True}, "Atari",
          "--clip_separately does nothing here: it is for --agent_name=SeparateShallowConvNetAgent"
          " or --agent_name=SeparateMLPAgent"),
+        ({"inference": "learner", "parameter_lag": 9}, "Atari",
+         "--parameter_lag=9 does nothing here: it is for --inference=actor"),
+        ({"detach": True}, "Atari", "--detach does nothing here: it is for --workers_csv_path"),
+        ({"join_port": 3000}, "Atari", "--join_port=3000 does nothing here: it is for --join"),
         ({"num_levels": 3}, "Gymnasium",
          "--num_levels=3 does nothing here: it is for levels of Procgen"),
         ({"protocol": "sticky"}, "Procgen",
@@ -54,6 +58,9 @@ def test_a_flag_of_another_algorithm_or_level_is_named(
         ({"algorithm": "a3c", "loss_reduction": "sum"}, "Gymnasium"),
         ({"gae_lambda": None, "n_step": None}, "Atari"),  # asks for the default
         ({"frame_skip": 1, "width": 42}, "retro"),
+        ({"parameter_lag": 9}, "Atari"),
+        ({"workers_csv_path": "w.csv", "detach": True}, "Atari"),
+        ({"engine": "slurm", "actors_per_node": 3}, "Atari"),
         ({"clip_separately": True}, "Gymnasium"),  # robots have a separate baseline
         ({"algorithm": "module:MINE", "gae_lambda": 0.9, "n_step": 2}, "Atari"),  # may use all
     ],

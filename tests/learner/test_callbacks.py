@@ -86,17 +86,18 @@ def test_half_a_copy_of_the_best_checkpoint_is_removed(tmp_path: Path, monkeypat
     """On a full disk, copies under new names would keep it full."""
     checkpoint = tmp_path / "checkpoints" / "ckpt-1"
     checkpoint.mkdir(parents=True)
+    (checkpoint / "variables").write_text("whole")
 
-    def half(source: Path, target: Path) -> None:
-        target.mkdir()
-        (target / "variables").write_text("half")
+    def half(source: Path, folder: Path) -> None:
+        (folder / source.name).write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copytree", half)
+    monkeypatch.setattr(shutil, "copy2", half)
     best = KeepBest(Logdir(tmp_path))
     best.on_row({"episode_return_mean": 1.0, "episodes": 1000})
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as caught:
         best.on_checkpoint(checkpoint)
+    assert caught.value.strerror == "No space left on device", "the display would show a list"
     assert list((tmp_path / "best").iterdir()) == []
 
     class Told(Callback):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.algorithms import impala
 from impala_tf.config import algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import PolicyStep
+from impala_tf.learner.policy import PolicyGradients, PolicyStep
+from impala_tf.learner.transitions import Minibatch
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -62,3 +65,28 @@ def test_the_network_never_sees_more_than_a_minibatch(
     for ours, theirs in zip(in_groups, whole, strict=True):
         assert ours.shape == (B, T)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+IN_EACH_STEP = dataclasses.replace(impala.ALGORITHM)
+ONCE = dataclasses.replace(impala.ALGORITHM, estimates_once=True)
+
+
+def test_estimates_that_are_made_before_have_the_same_gradient() -> None:
+    """Without V-trace's weights, --advantage_scaling=batch subtracted the mean of other numbers."""
+    spec = vector_spec()
+    gradients = []
+    for name in ("IN_EACH_STEP", "ONCE"):
+        config = resolved_config(
+            preset="tuned", batch_size=8, unroll_length=5, minibatches=1,
+            algorithm=f"{__name__}:{name}", advantage_scaling="batch",
+        )  # fmt: skip
+        agent = agent_of(config.agent, spec)
+        randomize(agent)
+        step = PolicyStep(agent, layout_of(spec), config, LearnerGroup())
+        unrolls = random_unrolls(unroll_specs(agent, spec, 5), 8, 1)
+        batch = tf.nest.map_structure(tf.constant, unrolls)
+        ready = Minibatch(batch, step.prepare(batch) if name == "ONCE" else ())
+        of_batch = PolicyGradients(agent, layout_of(spec), config, 0.01).of_batch
+        gradients.append([each.numpy() for each in of_batch(ready)[0]])
+    for each, once in zip(*gradients, strict=True):
+        np.testing.assert_allclose(once, each, rtol=1e-4, atol=1e-6)

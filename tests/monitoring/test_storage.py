@@ -48,6 +48,19 @@ def test_what_cannot_be_written_is_remembered_until_it_can(
     assert "metrics: can be written again" in caplog.text
 
 
+def test_only_a_first_write_that_proves_the_flags_may_not_fail() -> None:
+    """The best checkpoint is a copy; without room for it, the run has all that it needs."""
+    storage = StorageWatch()
+    with pytest.raises(OSError, match="No space"), storage.attempt("the best checkpoint"):
+        raise full()
+    storage.may_fail("the best checkpoint")
+    with storage.attempt("the best checkpoint"):
+        raise full()
+    assert storage.trouble() is not None
+    storage.forget("the best checkpoint")
+    assert storage.trouble() is None
+
+
 def test_a_logdir_that_is_moved_or_deleted_is_a_trouble(tmp_path: Path) -> None:
     """Nothing fails: what is open goes to the moved files, and the rest to a new folder."""
     storage = StorageWatch(lambda: 200.0)

@@ -90,6 +90,28 @@ def test_the_first_actor_gets_the_learners_parameters(build: Build) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
+def test_an_actor_gets_parameters_before_all_its_unrolls_are_too_old(build: Build) -> None:
+    """A learner that refuses them takes no step, so its next parameters never came."""
+    parts = build(parameter_lag=1000, max_policy_lag=2, updates_per_batch=4)
+    learner = parts.learner
+    actor = client_of(parts)
+    parts.server.start()
+    try:
+        version, _ = actor.fetch_parameters(-1) or (None, None)
+        assert version is not None and actor.fetch_parameters(version) is None
+        unrolls = random_unrolls(specs_of(parts), parts.config.optimizer.batch_size, 1)
+        actions = unrolls.agent_outputs._replace(action=unrolls.agent_outputs.action * 0)
+        batch = unrolls._replace(
+            agent_outputs=actions, parameter_version=unrolls.parameter_version * 0
+        )
+        while learner.parameter_version - version < 8:
+            learner.update(batch, [True])
+            parts.store.publish(learner.parameter_version, learner.parameters())
+        assert actor.fetch_parameters(version) is not None
+    finally:
+        actor.close()
+
+
 def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(build: Build) -> None:
     first = build()
     for variable in first.learner.agent.trainable_variables:

@@ -179,6 +179,19 @@ def test_an_unusable_mirror_is_refused_before_anything_starts(
     assert not logdir.exists()
 
 
+def test_a_run_to_start_from_is_looked_for_though_a_mirror_may_have_the_run(
+    run_here: Any, tmp_path: Path
+) -> None:
+    """If the mirror has none, the learner found out, after everything had been started."""
+    code, _, err = run_here(
+        *CARTPOLE, f"--logdir={tmp_path / 'run'}", f"--mirror={tmp_path / 'mirror'}",
+        f"--start_from={tmp_path / 'nowhere'}",
+    )  # fmt: skip
+    assert code == 2
+    assert f"--start_from={tmp_path / 'nowhere'}: there is no such folder" in err
+    assert err.count("\n") == 1 and not (tmp_path / "run" / "processes").exists()
+
+
 def test_a_launch_with_fresh_and_a_mirror_is_refused(run_here: Any, tmp_path: Path) -> None:
     code, _, err = run_here(*CARTPOLE, "--workers_csv_path=w.csv", "--fresh", "--mirror=/mnt/x")
     assert code == 2
