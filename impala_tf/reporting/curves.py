@@ -254,7 +254,9 @@ def _text(x: float, y: float, text: str, classes: str) -> str:
 
 
 def _classes(number: int) -> str:
-    return f"c{number % style.COLOURS} d{number % style.COLOURS}"
+    # When the colours begin again, each meets the next dash pattern.
+    dash = (number + number // style.COLOURS) % style.DASHES
+    return f"c{number % style.COLOURS} d{dash}"
 
 
 def _round_step(step: float) -> float:

@@ -5,8 +5,8 @@
 _LIGHT = ("#0060a8", "#c2410c", "#00785c", "#9b2c7f", "#7a6000", "#4b4b57")
 _DARK = ("#5bb4f5", "#ff9a62", "#3fcfa0", "#f29ad6", "#e2c54a", "#b9bcc8")
 COLOURS = len(_LIGHT)
-"""Further settings repeat colours and dash patterns."""
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4")
+DASHES = len(_DASHES)
 
 _LIGHT_THEME = "--page:#fff;--text:#16181d;--dim:#5a6270;--rule:#dfe3e8;--panel:#f6f7f9;"
 _DARK_THEME = "--page:#15171c;--text:#e9ebef;--dim:#a3abb8;--rule:#333842;--panel:#1d2027;"
@@ -32,9 +32,12 @@ CHART = """
 .line.pale { opacity: .35; }
 .band { stroke: none; opacity: .16; }
 """ + "".join(
-    f".line.c{number} {{ stroke: var(--c{number}); stroke-dasharray: {dash}; }}"
+    f".line.c{number} {{ stroke: var(--c{number}); }}"
     f" .band.c{number} {{ fill: var(--c{number}); }}\n"
-    for number, dash in enumerate(_DASHES)
+    for number in range(COLOURS)
+)
+CHART += "".join(
+    f".line.d{number} {{ stroke-dasharray: {dash}; }}\n" for number, dash in enumerate(_DASHES)
 )
 
 PAGE = """

@@ -99,6 +99,17 @@ def test_the_page_has_both_curves_the_table_and_the_videos(summaries: list[Level
     assert "no video: --logdir=b: holds no checkpoint" in elements.text
 
 
+def test_no_two_settings_have_the_same_colour_and_dashes(tmp_path: Path) -> None:
+    """A reader could not tell the seventh line of a sweep from the first."""
+    for number in range(14):
+        write_run(tmp_path / f"{number:02}", batch_size=2 + number)
+    picture = curves.picture(summarized(tmp_path)) or ""
+    rules = dict(re.findall(r"\.line\.([cd]\d+) \{ ([^}]*) \}", picture))
+    keys = re.findall(r'class="line ([^"]*)" d="M1 5H27"', picture)
+    looks = {tuple(rules.get(name) for name in key.split()) for key in keys}
+    assert len(looks) == len(keys) == 14
+
+
 def test_markdown_and_page_have_the_same_cells(summaries: list[LevelSummary]) -> None:
     titles, cells = table.table(summaries[0])
     assert "multiply-adds per step" not in titles  # nobody has the figure
