@@ -26,8 +26,8 @@ from impala_tf.reporting.summary import comparisons as compared
 _MOST_NAMED = 3  # settings in a sentence
 _LEGEND = (
     "Line: mean over the seeds. Band: 95 % bootstrap interval of that mean; with two or three"
-    " seeds, it reaches from the lowest to the highest. Pale end of a line over minutes: some"
-    " seeds have finished and count with their last return."
+    " seeds, it reaches from the lowest to the highest. Pale end of a line: some seeds have"
+    " finished and count with their last return."
 )
 _EVALUATIONS = (
     " Evaluations: the lines are games on {played}; the pale lines beside them are the returns in"

@@ -204,9 +204,9 @@ def mean_curve(
 ) -> MeanCurve | None:
     """Returns a setting's mean curve; None if no run has two points.
 
-    It ends with the shortest run. Over minutes, finished runs do not end it but keep their last
-    return, because some runs take longer for the same frames. Before its first row, a run has the
-    return of that row.
+    It ends with the shortest run that has not finished. Finished runs do not end it but keep their
+    last return: some end sooner (--stop_at_return), and some take longer for the same frames.
+    Before its first row, a run has the return of that row.
 
     Args:
       setting: the setting with its runs.
@@ -218,8 +218,8 @@ def mean_curve(
         return None
     xs = [getattr(curve(run), axis) for run in runs]
     ends = [x[-1] for x in xs]
-    going_on = [x[-1] for x, run in zip(xs, runs, strict=True) if not run.is_finished]
-    end = min(ends) if axis == "frames" else min([max(ends), *going_on])
+    open_ends = [end for end, run in zip(ends, runs, strict=True) if not _is_over(run, curve)]
+    end = min([max(ends), *open_ends])
     start = min(x[0] for x in xs)
     if start >= end:
         return None
@@ -227,6 +227,12 @@ def mean_curve(
     lines = np.array([np.interp(grid, x, curve(r).returns) for x, r in zip(xs, runs, strict=True)])
     low, high = statistics.bounds(statistics.mean, lines)
     return MeanCurve(grid, lines.mean(axis=0), low, high, min(ends))
+
+
+def _is_over(run: Run, curve: Callable[[Run], Curve]) -> bool:
+    """Tells whether a run's last point is its result, and not only the last that is known."""
+    is_evaluated = curve is not evaluation_curve or run.last_evaluation is not None
+    return run.is_finished and is_evaluated
 
 
 def decimals(mean_return: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -83,14 +84,43 @@ def test_over_minutes_a_finished_seed_keeps_its_return(level: Level) -> None:
     assert curve.measured_until == 4
 
 
-def test_a_curve_ends_with_a_seed_that_has_not_finished(tmp_path: Path) -> None:
-    """What it will do is not known."""
-    write_run(tmp_path / "1", rows((0, 0, 0), (4000, 4, 100)), seed=1)
-    write_run(tmp_path / "2", rows((0, 0, 0), (1000, 1, 50)), seed=2)
+SHORT, LONG = rows((0, 0, 0), (1000, 1, 50)), rows((0, 0, 0), (4000, 4, 100))
+
+
+@pytest.mark.parametrize(
+    ("first_state", "last"),
+    [
+        ("done", {"frames": (4000, 75), "minutes": (4, 75)}),
+        # What it will do, or would have done, is not known.
+        ("training", {"frames": (1000, 37.5), "minutes": (1, 37.5)}),
+        ("stopped", {"frames": (1000, 37.5), "minutes": (1, 37.5)}),
+    ],
+)
+def test_only_a_seed_that_has_finished_keeps_its_return(
+    tmp_path: Path, first_state: str, last: dict[str, tuple[float, float]]
+) -> None:
+    """With --stop_at_return, the best seed ends first; a solved level would look unsolved."""
+    path = write_run(tmp_path / "1", SHORT, seed=1, stop_at_return=50.0)
+    (path / "status.json").write_text(json.dumps({"state": first_state}))
+    write_run(tmp_path / "2", LONG, seed=2, stop_at_return=50.0)
     (level,) = settings.group(runs.find(str(tmp_path)))
-    for axis, end in (("frames", 1000), ("minutes", 1)):
+    for axis, (end, mean) in last.items():
         curve = summary.mean_curve(level.settings[0], axis)
-        assert curve is not None and curve.x[-1] == end
+        assert curve is not None
+        assert (curve.x[-1], curve.mean[-1]) == (end, pytest.approx(mean))
+        assert curve.measured_until == (1000 if axis == "frames" else 1)
+
+
+def test_a_seed_whose_evaluations_failed_does_not_keep_the_last_one(tmp_path: Path) -> None:
+    """It has trained on since, so that is not what it ended with."""
+    header = "wall_time_s,environment_frames,level_name,played,return_mean"
+    for seed, frames in ((1, (1000, 2000)), (2, (1000, 2000, 4000))):
+        path = write_run(tmp_path / str(seed), seed=seed, eval_every=1000)
+        lines = [f"60,{count},a,other seeds,5" for count in frames]
+        (path / "evaluation.csv").write_text("\n".join([header, *lines]) + "\n")
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    curve = summary.mean_curve(level.settings[0], "frames", summary.evaluation_curve)
+    assert curve is not None and curve.x[-1] == 2000
 
 
 @pytest.mark.parametrize(
