@@ -17,7 +17,7 @@ from pathlib import Path
 
 from impala_tf.config import ConfigError
 from impala_tf.logdir import write_atomically
-from impala_tf.reporting import curves, runs, settings
+from impala_tf.reporting import curves, facts, runs, settings
 from impala_tf.reporting.settings import Level, Setting
 from impala_tf.reporting.summary import Exhibit, summarize_level
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     picture = curves.picture(summarize_level(drawn, {s: Exhibit() for s in drawn.settings}, None))
     if picture is None:
-        print("plot_metrics.py: no run has finished a game", file=sys.stderr)
+        print(f"plot_metrics.py: {facts.NO_CURVES}", file=sys.stderr)
         return 2
     write_atomically(options.out, picture)
     return 0

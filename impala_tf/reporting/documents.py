@@ -77,7 +77,7 @@ def _section(number: int, summary: LevelSummary, several: bool) -> str:
 def _curves(summary: LevelSummary) -> str:
     charts = curves.charts(summary)
     if not charts:
-        return "<p>There are no curves: too few games have finished.</p>"
+        return f"<p>There are no curves: {facts.NO_CURVES}.</p>"
     legend = "".join(
         f"<li>{curves.key(number)}{escape(setting.label)}</li>"
         for number, setting in enumerate(summary.level.settings)

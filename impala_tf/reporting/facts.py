@@ -33,6 +33,10 @@ _EVALUATIONS = (
     " Evaluations: the lines are games on {played}; the pale lines beside them are the returns in"
     " training."
 )
+NO_CURVES = (
+    "no run has two rows of metrics.csv in which a game had finished; a smaller"
+    " --metrics_interval_s writes more rows"
+)
 _POOLED = "mean return of the last 100 games of all levels"
 _RETURN = {
     Kind.NORMALIZED: "mean over the levels of their normalised returns, from means over the last"

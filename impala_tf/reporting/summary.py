@@ -206,16 +206,19 @@ def mean_curve(
 
     It ends with the shortest run that has not finished. Finished runs do not end it but keep their
     last return: some end sooner (--stop_at_return), and some take longer for the same frames.
-    Before its first row, a run has the return of that row.
+    Before its first row, a run has the return of that row. A run that has not finished takes part
+    from its second row on.
 
     Args:
       setting: the setting with its runs.
       axis: "frames" or "minutes".
       curve: returns the curve of a run.
     """
-    runs = [run for run in setting.runs if len(curve(run).returns) > 1]
-    if not runs:
+    if not has_curve(setting, curve):
         return None
+    # A finished run may be so short that it has a single row.
+    fewest = {run: 1 if _is_over(run, curve) else 2 for run in setting.runs}
+    runs = [run for run in setting.runs if len(curve(run).returns) >= fewest[run]]
     xs = [getattr(curve(run), axis) for run in runs]
     ends = [x[-1] for x in xs]
     open_ends = [end for end, run in zip(ends, runs, strict=True) if not _is_over(run, curve)]
@@ -227,6 +230,11 @@ def mean_curve(
     lines = np.array([np.interp(grid, x, curve(r).returns) for x, r in zip(xs, runs, strict=True)])
     low, high = statistics.bounds(statistics.mean, lines)
     return MeanCurve(grid, lines.mean(axis=0), low, high, min(ends))
+
+
+def has_curve(setting: Setting, curve: Callable[[Run], Curve] = training_curve) -> bool:
+    """Tells whether there is a line to draw: whether a run has two points."""
+    return any(len(curve(run).returns) > 1 for run in setting.runs)
 
 
 def _is_over(run: Run, curve: Callable[[Run], Curve]) -> bool:

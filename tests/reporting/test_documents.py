@@ -175,6 +175,15 @@ def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
     assert "No game has finished yet." in documents.markdown(found, {}, "", "")
 
 
+def test_a_report_says_why_short_runs_have_no_curve(tmp_path: Path) -> None:
+    """Their games have finished, as the mean return above says."""
+    found = summarized(write_run(tmp_path, rows((4000, 0.1, 400))))
+    text = Elements(documents.html([found], "", "")).text
+    assert "ended with a mean return of 400.0 (1 seed)." in text
+    assert "no run has two rows of metrics.csv in which a game had finished" in text
+    assert "a smaller --metrics_interval_s writes more rows." in text
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [

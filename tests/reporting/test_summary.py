@@ -111,6 +111,25 @@ def test_only_a_seed_that_has_finished_keeps_its_return(
         assert curve.measured_until == (1000 if axis == "frames" else 1)
 
 
+def test_a_seed_that_ended_with_its_first_row_counts(tmp_path: Path) -> None:
+    """The curve would end at another mean than the table beside it."""
+    for seed, points in enumerate(([(4000, 4, 400)], [(0, 0, 0), (4000, 4, 60)]), start=1):
+        write_run(tmp_path / str(seed), rows(*points), seed=seed)
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    curve = summary.mean_curve(level.settings[0], "frames")
+    assert curve is not None
+    assert (curve.mean[0], curve.mean[-1]) == (200, 230)
+
+
+def test_a_seed_that_has_just_begun_does_not_hide_the_curve_of_others(tmp_path: Path) -> None:
+    """A comparison may be looked at while it trains."""
+    write_run(tmp_path / "1", LONG, seed=1)
+    write_run(tmp_path / "2", rows((10, 0.1, 0)), seed=2)
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    curve = summary.mean_curve(level.settings[0], "frames")
+    assert curve is not None and (curve.x[-1], curve.mean[-1]) == (4000, 100)
+
+
 def test_a_seed_whose_evaluations_failed_does_not_keep_the_last_one(tmp_path: Path) -> None:
     """It has trained on since, so that is not what it ended with."""
     header = "wall_time_s,environment_frames,level_name,played,return_mean"
