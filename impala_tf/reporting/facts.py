@@ -17,7 +17,9 @@ from impala_tf.reporting.summary import (
     Spread,
     agent_steps_per_s,
     evaluated_alike,
+    evaluation_curve,
     final_return,
+    has_curve,
     last_evaluation,
     leaders,
 )
@@ -56,8 +58,9 @@ def axis(summary: LevelSummary) -> str:
 
 def legend(summary: LevelSummary) -> str:
     """Returns the meaning of lines and bands."""
-    played = played_on(summary)
-    return _LEGEND + (_EVALUATIONS.format(played=played) if played else "")
+    if not any(has_curve(setting, evaluation_curve) for setting in summary.level.settings):
+        return _LEGEND
+    return _LEGEND + _EVALUATIONS.format(played=played_on(summary))
 
 
 def played_on(summary: LevelSummary) -> str:

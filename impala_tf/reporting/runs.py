@@ -55,9 +55,10 @@ class Run:
       kind: the kind to use.
       agent_steps_per_s: the mean rate after the first row; None before the second row.
       learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
-      evaluation: the results of --eval_every; for several levels, the mean (of normalised returns
-        if each level has them). Without rows if there are none.
-      played: on what, how many and how the games of --eval_every were played; '' if none were.
+      evaluation: the results of --eval_every that were played as the last one was; for several
+        levels, the mean (of normalised returns if each level has them). Without rows if there are
+        none.
+      played: on what, how many and how these games were played; '' if none were.
       launched: how many learners, actors and machines it had; '' if it was not launched.
     """
 
@@ -199,7 +200,7 @@ def read(path: Path) -> Run:
             agent_steps_per_s=_rate(rows),
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
-            evaluation=_evaluation(evaluations),
+            evaluation=_evaluation(_like_the_last(evaluations)),
             played=_played(evaluations),
             launched=_launched(logdir, flags["learner_hosts"] or "", status),
         )
@@ -284,6 +285,19 @@ def _played(rows: Sequence[Mapping[str, str]]) -> str:
     policy = f"{last['policy']} actions" if last.get("policy") else ""
     details = ", ".join(filter(None, (games, policy)))
     return f"{last['played']} ({details})" if details else last["played"]
+
+
+def _like_the_last(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Returns the rows of the evaluations that were played as the last one was.
+
+    A resumed run may have another --test_policy or --test_num_episodes.
+    """
+    ways: dict[str, list[tuple[str | None, ...]]] = {}
+    for row in rows:
+        way = tuple(row.get(name) for name in ("level_name", "played", "episodes", "policy"))
+        ways.setdefault(row["environment_frames"], []).append(way)
+    last = rows[-1]["environment_frames"] if rows else ""
+    return [row for row in rows if ways[row["environment_frames"]] == ways[last]]
 
 
 def _has_several(level_name: str) -> bool:

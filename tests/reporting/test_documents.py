@@ -167,6 +167,18 @@ def test_games_while_training_have_a_picture_columns_and_statistics(tmp_path: Pa
     }  # fmt: skip
 
 
+def test_the_legend_explains_only_what_is_drawn(tmp_path: Path) -> None:
+    """A single evaluation is a figure of the table, and no line."""
+    path = write_run(tmp_path, eval_every=2000)
+    lines = ["wall_time_s,environment_frames,level_name,played,return_mean"]
+    for frames, charts in ((2000, 2), (4000, 3)):
+        lines.append(f"60,{frames},a,other seeds,5")
+        (path / "evaluation.csv").write_text("\n".join(lines) + "\n")
+        found = summarized(path)
+        assert len(curves.charts(found)) == charts
+        assert ("the lines are games on" in facts.legend(found)) == (charts == 3)
+
+
 def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
     (level,) = settings.group(runs.find(str(write_run(tmp_path, []))))
     found = [summarize_level(level, {level.settings[0]: Exhibit()}, None)]

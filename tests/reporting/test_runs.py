@@ -116,6 +116,24 @@ def test_an_old_evaluation_is_not_that_of_the_end(tmp_path: Path) -> None:
     assert new.last_evaluation == 7
 
 
+def test_evaluations_before_another_policy_are_left_out(tmp_path: Path) -> None:
+    """A jump where greedy games begin would look like learning."""
+    path = write_run(tmp_path, eval_every=1000)
+    header = "wall_time_s,environment_frames,level_name,played,return_mean,episodes,policy"
+    games = [(1000, 5, "10,sampled"), (2000, 6, "10,greedy"), (3000, 7, "50,greedy"),
+             (4000, 8, "50,greedy")]  # fmt: skip
+    lines = [
+        f"60,{frames},{level},{played},{mean},{way}"
+        for frames, mean, way in games
+        for level, played in (("a", "unseen levels"), ("b", "other seeds"))
+    ]
+    (path / "evaluation.csv").write_text("\n".join([header, *lines]) + "\n")
+    (run,) = runs.find(str(path))
+    assert run.evaluation.frames.tolist() == [3000, 4000]
+    assert run.evaluation.returns.tolist() == [7, 8]
+    assert "50 games, greedy actions" in run.played
+
+
 def test_games_of_several_levels_have_no_common_scale_but_a_normalised_one(tmp_path: Path) -> None:
     run = evaluated(
         tmp_path / "both", "4,4000,Pong,other seeds,20,1.1", "4,4000,Breakout,other seeds,300,0.9"
