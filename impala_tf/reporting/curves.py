@@ -213,7 +213,7 @@ def _y_tick(value: float, y: Axis) -> str:
 def _target(target: Target, y: Axis) -> str:
     at = float(y.at(np.array(target.mean_return)))
     return f'<path class="target" d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}"/>' + _text(
-        _LEFT + 4, at - 5, f"return {numbers.mean_return(target.mean_return)}", "tick start"
+        _LEFT + 4, at - 5, f"return {numbers.target(target.mean_return)}", "tick start"
     )
 
 

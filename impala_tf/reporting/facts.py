@@ -187,7 +187,7 @@ def notes(summary: LevelSummary) -> list[str]:
             " is named if p is at most 0.05 divided by the number of pairs, against each other one."
         )
     if summary.target is not None:
-        target = numbers.mean_return(summary.target.mean_return)
+        target = numbers.target(summary.target.mean_return)
         lines.append(
             f"Frames and minutes are those to a return of {target}: that is"
             f" {summary.target.reason}."

@@ -54,6 +54,12 @@ def mean_return(value: float, like: float | None = None) -> str:
     return _signed(f"{value:,.{decimals(value if like is None else like)}f}")
 
 
+def target(value: float) -> str:
+    """Returns the mean return of a target: 18.0, 0.125; with all decimals that it has."""
+    own = len(f"{value:.9f}".rstrip("0").partition(".")[2])
+    return _signed(f"{value:,.{max(own, decimals(value))}f}")
+
+
 def spread(value: Spread | None, shown: Callable[[float], str]) -> str:
     """Returns a mean with its interval, 120 (100 to 140), formatted by `shown`; a dash for None."""
     if value is None:

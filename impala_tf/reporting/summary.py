@@ -16,6 +16,8 @@ from impala_tf.reporting.statistics import Comparison, Interval
 
 _SHARE = 0.8
 _POINTS = 200
+_NOISE = 1e-6  # mean returns below count as 0
+_MOST_DECIMALS = 9
 
 Figure = Callable[[Run], float | None]
 final_return: Figure = operator.attrgetter("final_return")
@@ -124,9 +126,11 @@ def target_of(level: Level, given: float | None) -> Target | None:
     share = f"{_SHARE:.0%}".replace("%", " %")
     start = f"{first:.{decimals(first)}f}".replace("-", "\u2212")
     reason = f"{share} of the way from the first mean return, {start}, to the best final one"
-    # Rounded, so that the figures belong to the return that readers see.
+    # Rounded, so that the figures belong to the return that readers see, but by less than one
+    # percent of what was learned: else it may lie above the best return, or below the first.
     exact = first + _SHARE * (best - first)
-    return Target(round(exact, decimals(exact)), reason)
+    needed = math.ceil(-math.log10(0.02 * (best - first)))
+    return Target(round(exact, min(max(decimals(exact), needed), _MOST_DECIMALS)), reason)
 
 
 def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> SettingSummary:
@@ -244,8 +248,11 @@ def _is_over(run: Run, curve: Callable[[Run], Curve]) -> bool:
 
 
 def decimals(mean_return: float) -> int:
-    """Returns how many decimals of a mean return are worth showing."""
-    return 2 if abs(mean_return) < 10 else 1 if abs(mean_return) < 1000 else 0
+    """Returns how many decimals of a mean return are worth showing: two digits of small ones."""
+    size = abs(mean_return)
+    if _NOISE <= size < 1:
+        return max(2, 1 - math.floor(math.log10(size)))
+    return 2 if size < 10 else 1 if size < 1000 else 0
 
 
 def _iqm(values: list[float]) -> Spread | None:

@@ -15,6 +15,7 @@ from impala_tf.reporting.summary import (
     SettingSummary,
     Spread,
     Target,
+    decimals,
     final_return,
     leaders,
 )
@@ -83,7 +84,7 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
     }
     if target is None:
         return columns
-    reached = numbers.mean_return(target.mean_return)
+    reached = numbers.target(target.mean_return)
     return columns | {
         f"frames to {reached}": lambda row: _reached(
             row, row.frames_to_target, numbers.count_spread
@@ -126,12 +127,12 @@ def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, 
         "learner_memory_mb": _rounded(run.learner_memory_mb, 1),
         "actor_memory_mb": _rounded(run.actor_memory_mb, 1),
         "agent_steps_per_s": _rounded(run.agent_steps_per_s, 1),
-        "final_return": _rounded(run.final_return, 4),
+        "final_return": _rounded_return(run.final_return),
         _RETURNS: run.kind.column,
-        "last_evaluation": _rounded(run.evaluation.last_return, 4),
+        "last_evaluation": _rounded_return(run.evaluation.last_return),
         "evaluation_frames": int(run.evaluation.frames[-1]) if len(run.evaluation.frames) else None,
         "evaluation_played": run.played or None,
-        "target_return": _rounded(target.mean_return if target else None, 4),
+        "target_return": target.mean_return if target else None,
         "frames_to_target": None if frames is None else int(frames),
         "minutes_to_target": _rounded(minutes, 2),
         "protocol": run.protocol,
@@ -139,6 +140,10 @@ def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, 
         "git_commit": run.commit,
         "logdir": run.logdir,
     }
+
+
+def _rounded_return(value: float | None) -> float | None:
+    return None if value is None else round(value, max(4, decimals(value)))
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -53,6 +53,29 @@ def test_the_usual_target_is_80_percent_of_the_way_to_the_best_agent(level: Leve
     assert summary.target_of(level, 33.0) == Target(33.0, "--report_return")
 
 
+@pytest.mark.parametrize(
+    ("first", "best", "target", "shown"),
+    [
+        (0.0, 0.0069, 0.0055, "0.0055"),  # and not 0.01, which nobody reached
+        (0.0, 0.0049, 0.00392, "0.00392"),  # and not 0.00, where all began
+        (1000.0, 1000.5, 1000.4, "1,000.4"),
+        (-20.0, 20.0, 12.0, "12.0"),
+    ],
+)
+def test_a_target_lies_between_the_first_and_the_best_return(
+    tmp_path: Path, first: float, best: float, target: float, shown: str
+) -> None:
+    """Rounded too far, the setting that defines it would not reach it, or at its first row."""
+    for seed in (1, 2):
+        write_run(tmp_path / str(seed), rows((0, 0, first), (4000, 4, best)), seed=seed)
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    found = summary.summarize_level(level, {level.settings[0]: Exhibit()}, None)
+    assert found.target is not None
+    assert found.target.mean_return == pytest.approx(target)
+    assert numbers.target(found.target.mean_return) == shown
+    assert found.rows[0].frames_to_target == Spread(4000, Interval(4000, 4000), 2)
+
+
 def test_there_is_no_target_if_nothing_was_learned(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / str(seed), rows((0, 0, 5), (4000, 4, 3)), seed=seed)
@@ -160,10 +183,19 @@ def test_a_seed_whose_evaluations_failed_does_not_keep_the_last_one(tmp_path: Pa
             "2.68 M (0.95 to 3.17 M)",
         ),
         (numbers.mean_return(-20.62), "−20.6"),
-        (numbers.mean_return(-0.001), "0.00"),
+        (numbers.mean_return(-0.0049), "−0.0049"),
+        (numbers.mean_return(-1e-12), "0.00"),
+        (numbers.mean_return(0.5), "0.50"),
         (numbers.mean_return(12_345.6), "12,346"),
         (numbers.return_spread(Spread(1.0, Interval(-20.04, 21), 3)), "1.00 (−20.04 to 21.00)"),
         (numbers.return_spread(Spread(0.5, None, 1)), "0.50"),
+        (
+            numbers.return_spread(Spread(0.0059, Interval(0.0049, 0.0069), 2)),
+            "0.0059 (0.0049 to 0.0069)",
+        ),
+        (numbers.target(18.0), "18.0"),
+        (numbers.target(0.125), "0.125"),
+        (numbers.target(-1e4), "−10,000"),
         (numbers.return_spread(None), "–"),
     ],
 )
