@@ -25,11 +25,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from many_runs import SCRIPT, is_done, mean_return, refuse_other_runs
+from many_runs import SCRIPT, is_done, mean_return, refuse_other_runs, refuse_wrong_flags
 
-from impala_tf.config import ConfigError, command_line, config_file, words
+from impala_tf.config import config_file, words
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from impala_tf.monitoring.status import read_status
@@ -45,8 +45,16 @@ _RANGE = re.compile(r"(log:)?(.+)\.\.(.+)")
 _POLL_S = 0.5
 
 
-def space(text: str) -> tuple[str, Suggest]:
-    """Returns the flag, and the function that suggests values for it.
+class Space(NamedTuple):
+    """A searched flag."""
+
+    name: str
+    suggest: Suggest  # suggests a value for a trial
+    checked: tuple[Any, ...]  # the values to check before any trial: both ends, or every choice
+
+
+def space(text: str) -> Space:
+    """Returns the flag and its values.
 
     Args:
       text: NAME=A..B, NAME=log:A..B or NAME=A|B|C.
@@ -59,7 +67,8 @@ def space(text: str) -> tuple[str, Suggest]:
         raise ValueError("must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
     match = _RANGE.fullmatch(values)
     if match is None:
-        return name, lambda trial: trial.suggest_categorical(name, values.split("|"))
+        choices = tuple(values.split("|"))
+        return Space(name, lambda trial: trial.suggest_categorical(name, choices), choices)
     is_log, low, high = bool(match[1]), match[2], match[3]
     bounds = float(low), float(high)
     if not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
@@ -68,14 +77,24 @@ def space(text: str) -> tuple[str, Suggest]:
         if words.wrong_value(int, low) or words.wrong_value(int, high):
             raise ValueError("the flag takes whole numbers")
         first, last = words.whole_number(low), words.whole_number(high)
-        return name, lambda trial: trial.suggest_int(name, first, last, log=is_log)
-    return name, lambda trial: trial.suggest_float(name, *bounds, log=is_log)
+        return Space(
+            name, lambda trial: trial.suggest_int(name, first, last, log=is_log), (first, last)
+        )
+    return Space(name, lambda trial: trial.suggest_float(name, *bounds, log=is_log), bounds)
+
+
+def refuse_wrong_values(spaces: Sequence[Space], flags: list[str], folder: Path) -> None:
+    """Exits with 2 and a run's own lines if it would refuse an end of a range, or a choice."""
+    for number in range(max(len(space.checked) for space in spaces)):
+        # All lowest values, all highest, and each choice once.
+        values = [f"--{s.name}={s.checked[min(number, len(s.checked) - 1)]}" for s in spaces]
+        refuse_wrong_flags([*flags, *values, f"--logdir={folder / 'trials' / '0'}"])
 
 
 class Sweep:
     """Trains trials until it is asked to stop."""
 
-    def __init__(self, folder: Path, spaces: dict[str, Suggest], flags: list[str]) -> None:
+    def __init__(self, folder: Path, spaces: Sequence[Space], flags: list[str]) -> None:
         self._folder, self._spaces, self._flags = folder, spaces, flags
         self._running: set[subprocess.Popen[bytes]] = set()
         self.stopping = threading.Event()
@@ -87,9 +106,20 @@ class Sweep:
             run.terminate()
 
     def train(self, trial: optuna.Trial) -> float:
-        """Trains a trial to its end; returns its mean return."""
+        """Trains a trial to its end; returns its mean return.
+
+        Raises:
+          RuntimeError: it failed or was stopped; a line on stderr says so.
+        """
+        try:
+            return self._trained(trial)
+        except RuntimeError as error:
+            print(f"sweep.py: {error}", file=sys.stderr, flush=True)
+            raise
+
+    def _trained(self, trial: optuna.Trial) -> float:
         self._end_if_stopping(trial)
-        chosen = {name: suggest(trial) for name, suggest in self._spaces.items()}
+        chosen = {space.name: space.suggest(trial) for space in self._spaces}
         logdir = self._folder / "trials" / str(trial.number)
         logdir.mkdir(parents=True, exist_ok=True)
         flags = [*self._flags, *(f"--{name}={value}" for name, value in chosen.items())]
@@ -191,19 +221,16 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(own)
     if options.trials < 1:
         parser.error(f"--trials={options.trials}: must be 1 or more")
-    spaces = {}
+    spaces = []
     for text in options.search:
         try:
-            name, suggest = space(text)
+            spaces.append(space(text))
         except ValueError as error:
             parser.error(f"--search={text}: {error}")
-        spaces[name] = suggest
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        probe = optuna.create_study().ask()
-        command_line.parse([*flags, *(f"--{name}={ask(probe)}" for name, ask in spaces.items())])
-    except ConfigError as error:
-        parser.error("; ".join(error.problems))
+    if len({flag.name for flag in spaces}) < len(spaces):
+        parser.error("--search: names a flag twice")
+    refuse_wrong_values(spaces, flags, options.folder)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # its warnings are tracebacks of trials
     refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
     study = optuna.create_study(
         study_name="sweep", storage=f"sqlite:///{options.folder}/study.db", load_if_exists=True,

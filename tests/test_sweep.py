@@ -28,9 +28,15 @@ def sweep(folder, *words):
         (["--search=n_step=1..2.5"], "--search=n_step=1..2.5: the flag takes whole numbers"),
         (["--search=learning_rat=1..2"], "--learning_rat: no such flag; did you mean --learning_"),
         (["--search=seed=1|2", "--trials=0"], "--trials=0: must be 1 or more"),
+        (["--search=seed=1|2", "--search=seed=3|4"], "--search: names a flag twice"),
         (["--search=seed=1|2", "--", "--devise=cpu"], "--devise: no such flag; did you mean --dev"),
+        (["--search=seed=1|2", "--", "--level_name=NoSuch-v1"], "--level_name=NoSuch-v1: no such"),
+        (["--search=optimizer=adam|rmsprop|rmsprp"], "--optimizer=rmsprp: must be one of"),
+        (["--search=learning_rate=-0.1..0.1"], "--learning_rate=-0.1: must be greater than 0"),
+        (["--search=learning_rate_end=0..0.1", "--search=discounting=0.9..1.1"],
+         "--discounting=1.1: must be"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_before_anything_trains(tmp_path, words, problem):
     status, _, err = sweep(tmp_path / "sweep", *words)
     assert status == 2
@@ -38,20 +44,31 @@ def test_what_is_wrong_is_said_before_anything_trains(tmp_path, words, problem):
     assert not (tmp_path / "sweep").exists()
 
 
-@pytest.mark.long
+def break_trial(folder, number):
+    """Makes a trial fail at once, though its flags are right."""
+    logdir = folder / "trials" / str(number)
+    logdir.mkdir(parents=True)
+    (logdir / "config.json").write_text("{")
+
+
+@pytest.mark.slow
 def test_a_sweep_of_which_no_trial_trains_fails(tmp_path):
-    status, out, _ = sweep(
-        tmp_path, "--trials=1", "--search=seed=1|2", "--", "--level_name=Nothing-v1"
+    """With a line that names the trial's output, and not Optuna's traceback."""
+    break_trial(tmp_path, 0)
+    status, out, err = sweep(
+        tmp_path, "--trials=1", "--search=seed=1|2", "--", "--level_name=CartPole-v1"
     )
     assert status == 1
     assert "fail" in out and "best:" not in out
+    assert err == f"sweep.py: trial 0 failed; see {tmp_path}/trials/0/output.txt\n"
 
 
 @pytest.mark.slow
 def test_a_resumed_sweep_does_not_try_the_same_again(tmp_path):
     search = ["--trials=1", "--search=learning_rate=1e-4..1e-2"]
     for trials in (1, 2):  # what failed does not count
-        sweep(tmp_path, *search, "--", "--level_name=Nothing-v1")
+        break_trial(tmp_path, trials - 1)
+        sweep(tmp_path, *search, "--", "--level_name=CartPole-v1")
         table = (tmp_path / "trials.csv").read_text().splitlines()
         assert len(table) == 1 + trials
     assert len({line.split(",")[3] for line in table[1:]}) == 2
