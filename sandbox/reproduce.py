@@ -94,12 +94,22 @@ def read_curve(seed: int, logdir: Path) -> Curve:
 
 
 def read_band(path: Path) -> Band | None:
-    """Reads a level's band; None if there is none."""
+    """Reads a level's band; None if there is none.
+
+    Raises:
+      OSError: the file cannot be read.
+      ValueError: it is no band.
+    """
     if not path.exists():
         return None
-    first, *lines = path.read_text(encoding="utf-8").splitlines()
-    rows = csv.DictReader(lines)
-    minima = [(int(row["agent_steps"]), float(row["minimum_return"])) for row in rows]
+    try:
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        rows = csv.DictReader(lines)
+        minima = [(int(row["agent_steps"]), float(row["minimum_return"])) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        minima = []
+    if not minima:
+        raise ValueError("is not a band, which --write_band makes")
     return Band(first.removeprefix("# flags:").split(), minima)
 
 
@@ -217,7 +227,14 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--seeds={options.seeds}: must be 1 or more")
     folder = options.folder or Path("runs", "reproduce", slug(options.level))
     band_path = options.band or PROJECT / "sandbox" / "bands" / f"{slug(options.level)}.csv"
-    band = read_band(band_path)
+    if options.band and not options.write_band and not options.band.exists():
+        parser.error(f"--band={options.band}: no such file; --write_band makes it")
+    try:
+        band = read_band(band_path)
+    except OSError as error:
+        parser.error(f"--band={band_path}: cannot be read: {error.strerror}")
+    except ValueError as error:
+        parser.error(f"--band={band_path}: {error}")
     flags = merged(band.flags if band else [], flags)
     many_runs.refuse_wrong_flags(run_flags(options.level, 1, folder / "seed-1", flags))
     many_runs.refuse_other_runs(folder, {"commit": many_runs.commit(), "flags": flags})

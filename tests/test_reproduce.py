@@ -58,6 +58,26 @@ def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "no such file; --write_band makes it"),
+        ("wall_time_s,agent_steps\n1,2\n", "is not a band, which --write_band makes"),
+        ("# flags: \nagent_steps,minimum_return\n", "is not a band, which --write_band makes"),
+    ],
+)
+def test_a_band_that_compares_nothing_is_refused_before_training(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    """All seeds would train, and a script would read status 0 as passed."""
+    if text is not None:
+        (tmp_path / "band.csv").write_text(text)
+    done = reproduce(tmp_path)
+    assert done.returncode == 2
+    assert f"--band={tmp_path}/band.csv: {problem}" in done.stderr
+    assert not (tmp_path / "seed-1").exists() and not (tmp_path / "runs_of.json").exists()
+
+
+@pytest.mark.parametrize(
     ("flag", "problem"),
     [
         ("--batch_sze=3", "--batch_sze: no such flag; did you mean --batch_size?"),
@@ -68,7 +88,7 @@ def test_a_wrong_flag_ends_it_with_the_runs_own_message(
     tmp_path: Path, flag: str, problem: str
 ) -> None:
     """And leaves nothing that the corrected command could stumble over."""
-    done = reproduce(tmp_path / "seeds", flag)
+    done = reproduce(tmp_path / "seeds", flag, "--write_band")
     assert done.returncode == 2
     assert problem in done.stderr
     assert not (tmp_path / "seeds").exists()
