@@ -138,6 +138,8 @@ def mean_return(logdir: Path) -> float | None:
 def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
     """Exits with 2 if the folder holds runs of something else; otherwise notes what it holds.
 
+    It also exits with 2 if the folder cannot be made or written.
+
     Args:
       folder: the folder of the runs.
       mine: what all runs in the folder have in common, JSON-able.
@@ -152,8 +154,13 @@ def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
         print(f"{folder}: holds runs of {_shown(theirs)}, not of {_shown(mine)};", file=sys.stderr)
         print("choose another --folder, or delete this one", file=sys.stderr)
         sys.exit(2)
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(mine), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(mine), encoding="utf-8")
+    except OSError as error:
+        why = f"cannot write there ({error.strerror}); choose another"
+        print(f"--folder={folder}: {why}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _shown(shared: dict[str, Any]) -> str:

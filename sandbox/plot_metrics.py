@@ -84,7 +84,11 @@ def main(arguments: Sequence[str]) -> int:
     if picture is None:
         print(f"plot_metrics.py: {facts.NO_CURVES}", file=sys.stderr)
         return 2
-    write_atomically(options.out, picture)
+    try:
+        write_atomically(options.out, picture)
+    except OSError as error:
+        print(f"plot_metrics.py: {options.out}: cannot write: {error.strerror}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -106,6 +106,15 @@ def test_runs_with_other_flags_are_not_compared(tmp_path: Path) -> None:
     assert "holds runs of" in done.stderr and "choose another --folder" in done.stderr
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """All scripts that start many runs check their --folder in one place."""
+    folder = tmp_path / "notes.txt"
+    folder.write_text("mine")
+    done = compare(folder, "--level_name=CartPole-v1", AGENTS)
+    assert done.returncode == 2
+    assert done.stderr == (f"--folder={folder}: cannot write there (File exists); choose another\n")
+
+
 def test_the_time_left_counts_each_agent_at_its_own_speed(tmp_path: Path) -> None:
     """A ResNet may take five times as long as a shallow network."""
     script = """if True:

@@ -30,6 +30,15 @@ def test_a_copied_file_has_to_be_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "out.svg").exists()
 
 
+def test_a_picture_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_run(tmp_path / "run")
+    out = path / "metrics.csv" / "out.svg"
+    assert plot_metrics.main([str(out), str(path)]) == 2
+    assert capsys.readouterr().err == f"plot_metrics.py: {out}: cannot write: File exists\n"
+
+
 def test_a_picture_without_lines_is_not_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,6 +209,8 @@ def read(path: Path) -> Run:
             f"{path}: config.json, metrics.csv, metrics-levels.csv or evaluation.csv is not a"
             f" run's: {error!r}"
         ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def _launched(logdir: Logdir, learner_hosts: str, status: Mapping[str, Any]) -> str:
@@ -227,7 +229,7 @@ def read_csv(path: Path, seed: int) -> Run:
     """Reads a copy of a run's metrics.csv; everything else about the run is unknown.
 
     Raises:
-      ConfigError: the file is not a run's metrics.csv.
+      ConfigError: the file is not a run's metrics.csv, or cannot be read.
     """
     try:
         rows = csv_rows(path)
@@ -254,6 +256,12 @@ def read_csv(path: Path, seed: int) -> Run:
         )
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: is not a run's metrics.csv: {error!r}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{error.filename or path}: cannot be read: {error.strerror}")
 
 
 def _logdirs_in(folder: Path) -> list[Path]:

@@ -89,6 +89,18 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
     assert strange.startswith(f"{folders[2]}: config.json, metrics.csv, metrics-levels.csv or")
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Among many runs of a report, a traceback does not say whose file it is."""
+    path = write_run(tmp_path) / "metrics.csv"
+    path.unlink()
+    path.mkdir()
+    expected = f"{path}: cannot be read: Is a directory"
+    with pytest.raises(ConfigError, match=expected):
+        runs.find(str(tmp_path))
+    with pytest.raises(ConfigError, match=expected):
+        runs.read_csv(path, seed=1)
+
+
 def test_a_folder_without_a_run_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text("{}")
     with pytest.raises(ConfigError, match="holds an exported agent; give the logdir of its run"):
