@@ -232,7 +232,8 @@ def _path_of(line: _Line, x: Axis, y: Axis) -> str:
     curve = line.curve
     last = numbers.mean_return(float(curve.mean[-1]))
     whole = max(2, int(np.searchsorted(curve.x, curve.measured_until * (1 + 1e-9), side="right")))
-    if line.faint:
+    # Runs end with a whole batch, and so some frames apart: that is no end to show.
+    if line.faint or whole == len(curve.x) - 1:
         whole = len(curve.x)
     parts = [(slice(0, whole), " pale" * line.faint)]
     if whole < len(curve.x):

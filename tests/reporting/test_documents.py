@@ -110,6 +110,17 @@ def test_no_two_settings_have_the_same_colour_and_dashes(tmp_path: Path) -> None
     assert len(looks) == len(keys) == 14
 
 
+@pytest.mark.parametrize(("last", "pale"), [(4010, 0), (4100, 1)])
+def test_seeds_that_end_a_batch_apart_make_a_whole_line(
+    last: int, pale: int, tmp_path: Path
+) -> None:
+    """Else nearly every picture would have a pale tip."""
+    for seed, frames in ((1, 4000), (2, last)):
+        write_run(tmp_path / str(seed), rows((0, 0, 0), (frames, 4, 9)), seed=seed)
+    over_frames, _ = curves.charts(summarized(tmp_path))
+    assert over_frames.count(" pale") == pale
+
+
 def test_markdown_and_page_have_the_same_cells(summaries: list[LevelSummary]) -> None:
     titles, cells = table.table(summaries[0])
     assert "multiply-adds per step" not in titles  # nobody has the figure
