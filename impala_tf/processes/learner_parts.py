@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -110,6 +111,9 @@ def build(
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
     recorder, receivers = learner_records.make(config, spec, logdir, queue, learner, group, uploads)
+    if not config.replay.save_replay:
+        # A later resume with --save_replay would take its old steps for those before the resume.
+        shutil.rmtree(logdir.replay(config.process.task), ignore_errors=True)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed, started_from = False, None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,12 +85,9 @@ def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Repla
     number = step.group.members[step.group.rank]
     specs = unroll_specs(step.agent, spec, config.optimizer.unroll_length)
     make_array: arrays.MakeArray = arrays.in_memory
-    folder = Logdir(Path(config.run.logdir)).replay(number)
-    if not config.replay.save_replay:
-        # A later resume with --save_replay would take its old steps for those before the resume.
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
+    if config.replay.save_replay:
         header, nbytes = buffer.header(config, specs), replay_bytes(config, spec)
+        folder = Logdir(Path(config.run.logdir)).replay(number)
         make_array = arrays.in_files(folder, header, nbytes)
     # Learners must not draw the same random numbers.
     seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())

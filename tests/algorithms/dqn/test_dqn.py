@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,16 +100,6 @@ def test_nothing_is_learned_before_the_replay_has_enough() -> None:
     assert learner.agent_steps == 2 * B * T, "frames count from the first one on"
     assert arrive(learner, 2) is not None
     assert learner.learner_updates == 2
-
-
-def test_a_replay_that_a_resume_does_without_is_not_there_later(tmp_path: Path) -> None:
-    """Its steps are those of an earlier policy, and may be millions of frames old."""
-    kept = {"replay_start_steps": 3 * B * T, "logdir": str(tmp_path), "save_replay": True}
-    for seed in range(2):
-        arrive(learner_of(**kept), seed)
-    assert learner_of(**kept).uses.missing_steps == B * T
-    assert learner_of(**{**kept, "save_replay": False}).uses.missing_steps == 3 * B * T
-    assert learner_of(**kept).uses.missing_steps == 3 * B * T
 
 
 def test_what_was_learned_from_gets_a_new_priority(monkeypatch: pytest.MonkeyPatch) -> None:
