@@ -20,11 +20,11 @@ class Watch(Callback):
 
     def __init__(self) -> None:
         self.best = float("-inf")
-        self.updates = 0
+        self.batches = 0
 
     def on_update(self, statistics: Mapping[str, float]) -> None:
         """Counts; anything slow here would slow down the run."""
-        self.updates += 1
+        self.batches += 1
 
     def on_row(self, row: Mapping[str, Any]) -> dict[str, float]:
         """Adds two metrics to callback_metrics.csv and TensorBoard."""
@@ -33,7 +33,7 @@ class Watch(Callback):
             self.best = max(self.best, mean)
         if row["wall_time_s"] > 60 * MINUTES:
             self.stop()
-        return {"best_return": self.best, "updates_seen": self.updates}
+        return {"best_return": self.best, "batches_seen": self.batches}
 
     def on_checkpoint(self, path: Path) -> None:
         """Prints to the learner's log, processes/learner-0.log."""
@@ -41,4 +41,4 @@ class Watch(Callback):
 
     def on_end(self, row: Mapping[str, Any] | None) -> None:
         """Prints once more."""
-        print(f"the run had {self.updates:,} updates", flush=True)
+        print(f"the run had {self.batches:,} batches", flush=True)

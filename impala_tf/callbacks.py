@@ -17,14 +17,14 @@ class Callback:
     stopping = False
 
     def stop(self) -> None:
-        """Ends the run after this update, with a checkpoint, as if training were complete."""
+        """Ends the run after this batch, with a checkpoint, as if training were complete."""
         self.stopping = True
 
     def on_update(self, statistics: Mapping[str, float]) -> None:
-        """Called after every learner update.
+        """Called after every batch, whose gradient steps are all taken then.
 
         Args:
-          statistics: {name: value} of the update, such as loss_total and gradient_norm.
+          statistics: {name: value} of the last of these steps, such as loss_total, gradient_norm.
         """
 
     def on_row(self, row: Mapping[str, Any]) -> Mapping[str, float] | None:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from many_runs import SCRIPT, is_done, mean_return, refuse_other_runs, refuse_wrong_flags
 
-from impala_tf.config import config_file, words
+from impala_tf.config import command_line, config_file, words
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from impala_tf.monitoring.status import read_status
@@ -202,9 +202,10 @@ def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:
         print("  ".join(cell.ljust(12) for cell in cells).rstrip())
     if any(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials):
         path = folder / "best.yaml"
-        path.write_text(config_file.text(study.best_params), encoding="utf-8")
-        # The file has only the searched flags; the flags after -- are the same for all trials.
-        print(f"best: {shlex.join([f'--config={path}', *flags])}")
+        best = [f"--{name}={value}" for name, value in study.best_params.items()]
+        given = command_line.parse([*flags, *best])
+        path.write_text(config_file.text(given.flags), encoding="utf-8")
+        print(f"best: {shlex.join([f'--config={path}'])}")
 
 
 def main(arguments: list[str]) -> int:

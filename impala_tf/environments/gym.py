@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import functools
 import gc
 import logging
@@ -141,7 +142,18 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
         raise ConfigError(
             f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
         )
+    _draw_without_screen()
     return _vectorize(env, 1, "sync", render_mode="rgb_array")
+
+
+def _draw_without_screen() -> None:
+    """Lets MuJoCo draw if there is no screen: Gymnasium would take GLFW, which needs one."""
+    if {"DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"} & os.environ.keys():
+        return
+    for library in ("EGL", "OSMesa"):
+        if ctypes.util.find_library(library):
+            os.environ["MUJOCO_GL"] = library.lower()
+            return
 
 
 def may_render(env: EnvironmentConfig) -> bool:

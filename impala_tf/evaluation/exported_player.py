@@ -5,6 +5,7 @@ It needs TensorFlow, Gymnasium and the level's package. `level.json` says how to
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it logs that there is no GPU as errors
+import tensorflow as tf  # noqa: E402
 
 FOLDER = Path(__file__).parent
 
@@ -80,7 +83,12 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
 
 if __name__ == "__main__":
     sys.path.append(str(Path.cwd()))  # the level's module may be there
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    played = play(count, sys.argv[2] if len(sys.argv) > 2 else "sampled")
+    parser = argparse.ArgumentParser("play.py", description="Plays whole games.")
+    parser.add_argument("games", type=int, nargs="?", default=10, help="how many (10)")
+    parser.add_argument("policy", nargs="?", default="sampled", choices=("sampled", "greedy"))
+    asked = parser.parse_args()
+    if asked.games < 1:
+        parser.error(f"games: must be 1 or more, not {asked.games}")
+    played = play(asked.games, asked.policy)
     protocol = json.loads((FOLDER / "level.json").read_text())["protocol"]
     print(f"{len(played)} games: mean {np.mean(played):.2f}, returns {played}; {protocol}")

@@ -35,7 +35,7 @@ def main(given: Given) -> int:
     print(f"{trained.checkpoint} at {trained.environment_frames:,} frames; {spec.protocol}")
     print(f"written to {folder}: {', '.join(written)}")
     if recipe is None:
-        print("no play.py: without this package, the level would not look as the agent sees it")
+        print("no play.py: this package makes the level, or converts what the agent sees of it")
     else:
         print("to play without this package:", user_commands.python(str(folder / "play.py")))
     return 0

@@ -225,11 +225,10 @@ class LocalTraining:
         lost_work = learner.state.exit_status not in ENDED_AS_TOLD
         if learner.state.state != "failed" and not lost_work:
             return ""
-        return "\n".join([
-            f"the learner failed: {learner.state.detail}; the last lines of",
-            f"{learner.command.log_path}:",
-            *_last_lines(learner, 15),
-        ])  # fmt: skip
+        failed, lines = f"the learner failed: {learner.state.detail}", _last_lines(learner, 15)
+        if not lines:
+            return f"{failed}; {learner.command.log_path} is empty or not there"
+        return "\n".join([f"{failed}; the last lines of", f"{learner.command.log_path}:", *lines])
 
     def complete_lines(self) -> str:
         """Returns the message for a run that has all of its frames."""

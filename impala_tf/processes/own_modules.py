@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,6 +36,29 @@ def files(given: Given) -> dict[str, str]:
         and _INSTALLED.isdisjoint(file.parts)
         and _folder(name, file) != user_commands.PROJECT
     }
+
+
+def digests(modules: Mapping[str, str]) -> dict[str, str]:
+    """Returns {module: SHA-256 of its file}, for config.json.
+
+    Args:
+      modules: what `files` returned.
+    """
+    contents = {name: Path(file).read_bytes() for name, file in modules.items()}
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+def changed(described: Mapping[str, Any], given: Given) -> list[str]:
+    """Returns the files of a run's own modules that have changed since its last start.
+
+    Args:
+      described: the content of config.json.
+      given: the run's flags.
+    """
+    before = described.get("module_digests", {})  # an older version kept none
+    here = files(given)
+    now = digests({name: file for name, file in here.items() if name in before})
+    return [here[name] for name, digest in now.items() if digest != before[name]]
 
 
 def problems(described: Mapping[str, Any], where: str, named: Iterable[str]) -> list[str]:

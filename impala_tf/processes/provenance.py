@@ -56,7 +56,8 @@ def describe(
     These are the resolved flags and where each has its value from (see `config.sources`), the
     level, the files of the user's own modules, package versions, the git commit, this machine, and
     a history. It has an entry for each time that the run was started: the time, the frames so far,
-    the commit, the machine, the command, and the flags; of later entries, those that changed.
+    the commit, the machine, the command, the flags and the protocol; of the last two, later entries
+    have what changed.
 
     Args:
       config: the run's.
@@ -66,6 +67,7 @@ def describe(
       device: what the learner computes on: "CPU", or the names of GPUs.
     """
     flags, commit = configs.to_dict(config), _git_commit()
+    modules = own_modules.files(Given.of(config))
     here = machine() if device == "CPU" else f"{machine()}, {device}"
     history = list(before.get("history", []))
     if before and not history:  # of a version that kept none
@@ -81,12 +83,14 @@ def describe(
         "machine": here,
         "command": sys.argv,
         "flags": changed,
+        **({} if before.get("protocol") == spec.protocol else {"protocol": spec.protocol}),
     }
     return {
         "flags": flags,
         "sources": sources(config, spec),
         "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
-        "modules": own_modules.files(Given.of(config)),
+        "modules": modules,
+        "module_digests": own_modules.digests(modules),
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": commit,

@@ -147,9 +147,23 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     frames: int = newest.state["counters"]["environment_frames"]
     if 0 < frames < config.run.total_environment_frames:
         print(resume_message(newest.path, frames))
-        for change in changes(saved, config, frames):
+        for change in [*changes(saved, config, frames), *level_changes(config, spec, logdir)]:
             print(change)
     return frames
+
+
+def level_changes(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> list[str]:
+    """Returns what has changed in a run's level and own modules, in lines for the user.
+
+    Their code may change while a run is stopped, for good reasons; but its curve then mixes both.
+    """
+    described = provenance.read(logdir)
+    files = own_modules.changed(described, Given.of(config))
+    lines = [f"note: {file} has changed since the run was last started" for file in files]
+    before = described.get("protocol", spec.protocol)
+    if before != spec.protocol:
+        lines.append(f"note: the level was {before}; it is now {spec.protocol}")
+    return lines
 
 
 def changes(saved: Mapping[str, Any], config: Config, frames: int) -> list[str]:

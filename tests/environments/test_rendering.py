@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
+
 import cv2
 import numpy as np
 import pytest
@@ -21,6 +24,19 @@ from tests.helpers.games import (
 )
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("screen", [None, ":0"])
+def test_mujoco_draws_without_a_screen(monkeypatch: pytest.MonkeyPatch, screen: str | None) -> None:
+    """It took a library that needs a screen, and raised that none had been loaded."""
+    monkeypatch.setattr(ctypes.util, "find_library", lambda name: name if name == "EGL" else None)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.setenv(name, "")  # so that it is what it was before, afterwards
+        monkeypatch.delenv(name)
+    if screen:
+        monkeypatch.setenv("DISPLAY", screen)
+    RenderedGame(level(f"{WORLDS}:Pictures-v0"), seed=1).environment.close()
+    assert os.environ.get("MUJOCO_GL") == (None if screen else "egl")
 
 
 def test_a_frame_shows_the_current_step() -> None:

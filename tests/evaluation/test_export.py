@@ -17,6 +17,7 @@ from gymnasium.spaces import Box
 from impala_tf.agents.inputs import to_network
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.observations import layout_of, parts_of
+from impala_tf.evaluation import exported_player
 from impala_tf.evaluation.export import export, input_names, to_environment
 from impala_tf.types import EnvOutput
 from tests.helpers.agents import make_agent
@@ -119,6 +120,16 @@ def played(folder: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("words", [("0",), ("three",), ("3", "greddy")])
+def test_a_player_names_a_wrong_argument(words: tuple[str, ...]) -> None:
+    """Whoever gets it does not know this project; a traceback, or a mean of nan, says nothing."""
+    done = subprocess.run(
+        [sys.executable, exported_player.__file__, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "play.py: error: " in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,10 @@ def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
     train(start, folder, *own, "--callbacks=own_callback:Watch")
     lines = list(csv.DictReader((folder / "run" / "callback_metrics.csv").open()))
-    assert {line["name"] for line in lines} == {"best_return", "updates_seen"}
-    updates = [float(line["value"]) for line in lines if line["name"] == "updates_seen"]
-    assert updates == sorted(updates)
-    assert updates[-1] > 0
+    assert {line["name"] for line in lines} == {"best_return", "batches_seen"}
+    batches = [float(line["value"]) for line in lines if line["name"] == "batches_seen"]
+    assert batches == sorted(batches)
+    assert batches[-1] > 0
     log = (folder / "run" / "processes" / "learner-0.log").read_text()
     assert "the run had " in log
     # Without a terminal, consent has to be a flag: the run names modules.

@@ -99,6 +99,24 @@ def test_the_runs_own_file_is_found_from_any_folder(
     resume(run)
 
 
+def test_a_resume_says_that_the_level_has_changed(run: Path, tmp_path: Path, enter: Enter) -> None:
+    """One curve would mix two levels, and nothing would say where."""
+    config, spec = resolve(Given({"level_name": LEVEL, "logdir": str(run)}))
+    assert run_folder.level_changes(config, spec, Logdir(run)) == []
+    file = tmp_path / "one" / f"{NAME}.py"
+    file.write_text(TEXT.format(steps=100))
+    enter(tmp_path / "one")
+    config, spec = resolve(Given({"level_name": LEVEL, "logdir": str(run)}))
+    changed, protocol = run_folder.level_changes(config, spec, Logdir(run))
+    assert changed == f"note: {file} has changed since the run was last started"
+    assert "at most 20 frames; it is now Gymnasium" in protocol and "at most 100" in protocol
+    before = provenance.read(Logdir(run))
+    described = provenance.describe(config, spec, before, 50, "CPU")
+    assert [("protocol" in entry) for entry in described["history"]] == [True, True]
+    again = provenance.describe(config, spec, described, 60, "CPU")
+    assert "protocol" not in again["history"][-1]
+
+
 def test_a_copy_is_not_another_file(run: Path, tmp_path: Path, enter: Enter) -> None:
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     enter(tmp_path / "copy")
