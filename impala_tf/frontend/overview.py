@@ -57,14 +57,14 @@ def warnings(plan: Plan, waits: bool = False) -> list[str]:
     """Returns one line for each learner that other machines of the plan probably cannot reach.
 
     A machine behind a forwarded port has a loopback address here, so the CSV itself looks right.
-    Another line warns if some environments play for nothing.
+    Other lines warn if some learners have no actors, or some environments play for nothing.
 
     Args:
       plan: the plan of the launch.
       waits: whether actors wait for the update that uses their last unroll.
     """
-    lines = _unequal_learners(plan) if waits else []
     learners = [process for process in plan.processes if process.is_learner]
+    lines = _idle_learners(plan) or (_unequal_learners(plan) if waits else [])
     for number, learner in enumerate(learners):
         host, _ = plan.address_of(learner)
         if not is_loopback(host):
@@ -81,6 +81,17 @@ def warnings(plan: Plan, waits: bool = False) -> list[str]:
                 "(unless a tunnel of your own carries that port there)"
             )
     return lines
+
+
+def _idle_learners(plan: Plan) -> list[str]:
+    """Returns a line if there are fewer actors than learners: an actor plays for one learner."""
+    learners = len(plan.learner_hosts)
+    actors = len(plan.processes) - learners
+    idle = ", ".join(spans(f"learner-{number}" for number in range(actors, learners)))
+    return [
+        f"warning: {actors} actor(s) for {learners} learners: {idle} would train nothing, because"
+        f" each actor plays for one learner; give {learners} actors or more"
+    ] if idle else []  # fmt: skip
 
 
 def _unequal_learners(plan: Plan) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
-from impala_tf.frontend import requirements
+from impala_tf.frontend import agreement, requirements
 from impala_tf.frontend.inventory import SSH_PORT, Machine, Row, Secret, is_loopback
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 
@@ -148,9 +148,13 @@ def make_plan(
       known: machines of the run, which keep their names.
 
     Raises:
-      ConfigError: the rows of this machine disagree about its interpreter or folder.
+      ConfigError: the rows of this machine disagree about its interpreter or folder, or the flags
+        and the rows contradict each other.
     """
     nodes = _nodes(given, rows, local, {node.login: node.name for node in known})
+    names = {machine: node.name for machine, node in nodes.items()}
+    if lines := agreement.problems(given, rows, names):
+        raise ConfigError(lines)
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
