@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from impala_tf.config import ConfigError
 from impala_tf.config.addresses import valid_host
+from impala_tf.machine.addresses import is_here
 
 SSH_PORT = 22
 Machine = tuple[str, int, str | None]
@@ -124,6 +125,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_forwarded(row: Row) -> bool:
+    """Tells whether a row names a port of this machine that is forwarded to another machine."""
+    return is_loopback(row.ssh_host or row.ip) and row.ssh_port not in (None, SSH_PORT)
+
+
 def _line_of(problem: str) -> int:
     match = re.match(r".*?:(\d+): ", problem)
     return int(match.group(1)) if match else 0
@@ -181,6 +187,10 @@ def _row(
 ) -> Row | None:
     before = len(problems)
     values = values[: len(columns)] + _without_blanks_at_end(values[len(columns) :])
+    if quoted := _quoted_late(columns, values):
+        text = 'leave no blank before the quote, as in ,"0,1"'
+        problems += [f"{path}:{line}: {name}: {text}" for name in quoted]
+        return None
     if len(values) > len(columns):
         problems.append(
             f"{path}:{line}: {columns[-1]}: {len(columns)} columns, but {len(values)} fields; a"
@@ -202,6 +212,16 @@ def _row(
         if "envs" in fields:
             problems.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
     return None if len(problems) > before else Row(line=line, **fields)
+
+
+def _quoted_late(columns: list[str], values: list[str]) -> list[str]:
+    """Returns the columns whose quotes were not read as such. A password may look like that."""
+    fits = len(values) <= len(columns)
+    return [
+        name
+        for name, text in zip(columns, values, strict=False)
+        if re.match(rf'[{_BLANKS}]+"', text) and not (fits and name == "ssh_password")
+    ]
 
 
 def _without_blanks_at_end(fields: list[str]) -> list[str]:
@@ -234,7 +254,8 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
     for job in ("learner", "actor"):
         if len(good) == len(rows) and job not in jobs:
             yield 1, f"job: no {job}; a run needs at least one learner and one actor"
-    elsewhere = next((row for row in good if not is_loopback(row.ip)), None)
+    on_loopback = any(row.job == "learner" and is_loopback(row.ip) for row in good)
+    elsewhere = next(filter(_is_elsewhere, good), None) if on_loopback else None
     ports: dict[tuple[str, int | None], int] = {}
     machines: dict[Machine, Row] = {}
     for row in good:
@@ -258,6 +279,11 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
                 f"ip: on {elsewhere.ip} (line {elsewhere.line}), {row.ip} is another machine; "
                 "give the address at which the other machines reach this learner",
             )
+
+
+def _is_elsewhere(row: Row) -> bool:
+    """Tells whether a row names another machine than this one, which may have several names."""
+    return not is_loopback(row.ip) and (is_forwarded(row) or not is_here(row.machine[0]))
 
 
 def _host(text: str) -> str:

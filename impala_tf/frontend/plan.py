@@ -16,7 +16,7 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend import agreement, requirements
-from impala_tf.frontend.inventory import SSH_PORT, Machine, Row, Secret, is_loopback
+from impala_tf.frontend.inventory import SSH_PORT, Machine, Row, Secret, is_forwarded
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 
 REMOTE_WORKDIR = "impala_tf"
@@ -349,16 +349,11 @@ def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
 
 def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:
     """Returns the logins of this machine. Looks up names in parallel: one may take seconds."""
-    machines = dict.fromkeys(row.machine for row in rows if not _is_forwarded(row))
+    machines = dict.fromkeys(row.machine for row in rows if not is_forwarded(row))
     hosts = list(dict.fromkeys(host for host, *_ in machines))
     with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
         is_here = dict(zip(hosts, pool.map(local.is_here, hosts), strict=True))
     return {machine for machine in machines if is_here[machine[0]]}
-
-
-def _is_forwarded(row: Row) -> bool:
-    """Tells whether a row names a port of this machine that is forwarded to another machine."""
-    return is_loopback(row.ssh_host or row.ip) and row.ssh_port not in (None, SSH_PORT)
 
 
 # Flags that only the launcher uses; the run's processes get the defaults.
