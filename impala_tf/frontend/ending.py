@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from impala_tf.config import user_commands
+from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
-from impala_tf.frontend.record import Record
+from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ENDED_AS_TOLD, describe
 
@@ -26,7 +27,7 @@ class Ended(NamedTuple):
     """Whether a process ran and had to be stopped."""
     lines: list[str]
     """One line for each process that still runs, each actor that had to be killed, and each machine
-    that cannot be asked."""
+    that cannot be asked; and a line that names the machines where processes may still run."""
     lost: list[str]
     """One line for each learner that may not have saved what it has learned."""
 
@@ -45,7 +46,8 @@ def end(
       machines: the run's machines.
       logdir: the run's logdir, on this machine.
       timeout_s: how long to wait for the learners, and then for all processes.
-      is_final: whether the machines then run --end_command.
+      is_final: whether the machines then run --end_command, and the record notes those that could
+        not be reached.
     """
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
@@ -54,7 +56,21 @@ def end(
     then = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
     answers = [*good(first).values(), *good(then).values()]
     lost = lost_work(first, logdir) + lost_work(then, logdir)
-    return Ended(any(answer["stopped"] for answer in answers), left_running(then), lost)
+    lines = left_running(then)
+    if is_final and (unended := _note_unended(record, {**machines.found, **then}, logdir)):
+        names = ", ".join(unended)
+        lines.append(f"{names}: processes may still run there; the same command tries again")
+    return Ended(any(answer["stopped"] for answer in answers), lines, lost)
+
+
+def _note_unended(record: Record, answers: Mapping[str, object], logdir: Path) -> tuple[str, ...]:
+    """Notes in cluster.json which machines could not be asked; returns their names."""
+    unended = tuple(name for name, found in answers.items() if isinstance(found, ClusterError))
+    with contextlib.suppress(ConfigError, OSError):  # such as a full disk
+        written = load(logdir)
+        if written.run_id == record.run_id and written.unended != unended:
+            save(written._replace(unended=unended), logdir)
+    return unended
 
 
 def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
@@ -114,6 +130,7 @@ def end_processes(
             "timeout_s": timeout_s,
             "close": close,
             "is_final": is_final,
+            "earlier": record.earlier,
         }
         return ask_agent(runner, "stop", question, timeout_s + 60.0)
 

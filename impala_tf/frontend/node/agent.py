@@ -96,7 +96,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         "run_ids": sorted({each.run_id for each in windows if each.run_id and not each.dead}),
         "running": [
             f"{name} (pid {pid})"
-            for state in _states(logdir)
+            for state in files.read_states(logdir)
             for name, pid in files.living_pids(state).items()
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
@@ -323,12 +323,6 @@ def _await_start(
         if dead or time.monotonic() > until_s:
             raise AgentError(f"the supervisor did not start: {session.last_line(SUPERVISOR)}")
         time.sleep(0.05)
-
-
-def _states(logdir: Path) -> list[NodeState]:
-    states = [files.read_state(path) for path in
-             sorted(files.processes_folder(logdir).glob("[!.]*.state.json"))]  # fmt: skip
-    return [state for state in states if state is not None]
 
 
 def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:

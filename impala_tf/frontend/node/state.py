@@ -217,6 +217,12 @@ def read_state(path: Path) -> NodeState | None:
         return None
 
 
+def read_states(logdir: str | Path) -> list[NodeState]:
+    """Returns the states of all nodes that have written one into a logdir."""
+    paths = sorted(processes_folder(logdir).glob("[!.]*.state.json"))
+    return [state for state in map(read_state, paths) if state is not None]
+
+
 def parse_state(text: str) -> NodeState:
     """Returns the state that a supervisor wrote. Raises ValueError if it is damaged."""
     return from_plain(NodeState, json.loads(text))
