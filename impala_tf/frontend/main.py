@@ -17,6 +17,7 @@ from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
 from impala_tf.config.slurm_nodes import slurm_hosts
 from impala_tf.frontend import (
+    added_rows,
     attaching,
     bootstrap,
     fetch,
@@ -383,7 +384,7 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("stop", _stop, "stop the processes of a run, and nothing else"),
     ("restart", lambda o: operate.restart(_run_of(o), o.target, o.accept_new_host_keys),
      "restart a process, or all processes of a machine"),
-    ("add", lambda o: operate.add(_run_of(o), o.accept_new_host_keys),
+    ("add", lambda o: added_rows.add(_run_of(o), o.accept_new_host_keys),
      "start the actors of rows that were appended to the workers CSV"),
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host, o.accept_new_host_keys),
      "shut a machine out of a run: learners refuse its certificate"),
