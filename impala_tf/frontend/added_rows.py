@@ -18,6 +18,7 @@ from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load, save
+from impala_tf.machine import certificates
 
 
 def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
@@ -47,6 +48,7 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
         print("the workers CSV has no new rows")
         return 0
     launcher = Launcher(record._replace(plan=plan), logdir)
+    _refuse_revoked(launcher, {process.node for process in new})
     save(launcher.record, logdir)
     nodes_of_new = plan.nodes_of([process.name for process in new])
     again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
@@ -91,6 +93,20 @@ def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
         launcher.bring_in(runner)
     else:
         ask_agent(runner, "add", {"orders": orders_for(launcher.record, runner.node)}, 120.0)
+
+
+def _refuse_revoked(launcher: Launcher, machines: Collection[str]) -> None:
+    """Raises ConfigError if rows name revoked machines, before anything of them is in the run."""
+    lines = []
+    for name in sorted(machines):
+        folder = certificates.revoked_folder(launcher.credentials, name)
+        if folder is not None:
+            lines.append(
+                f"--workers_csv_path={launcher.record.workers_csv_path}: {name} was revoked; take"
+                f" its new rows out, or delete {folder} and launch the run again to let it in"
+            )
+    if lines:
+        raise ConfigError(lines)
 
 
 def _new_actors(record: Record, plan: Plan) -> list[Any]:

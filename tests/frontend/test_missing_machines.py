@@ -91,6 +91,27 @@ def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
     assert certificate_name(theirs) != name
 
 
+def test_rows_of_a_machine_that_was_shut_out_are_not_added(run, one_is_missing, capfd):
+    """Its actors would play for learners that refuse them, and `status` said that they run."""
+    one_is_missing.touch()
+    assert run.launch(detach=True) == 0
+    assert run.command("revoke", NOBODY) == 0
+    rows = run.csv.read_text()
+    run.csv.write_text(rows + rows.splitlines()[-1] + "\n")
+    capfd.readouterr()
+    assert run.command("add") == 2
+    folder = certificates.revoked_folder(run.logdir / "credentials", NOBODY)
+    assert capfd.readouterr().err == (
+        f"--workers_csv_path={run.csv}: {NOBODY} was revoked; take its new rows out, or delete"
+        f" {folder} and launch the run again to let it in\n"
+    )
+    assert len(load(run.logdir).plan.processes) == 4, "the rows could not be taken out again"
+    assert run.log("actor-3") == ""
+    run.csv.write_text(rows)
+    assert run.command("add") == 0
+    assert "no new rows" in capfd.readouterr().out
+
+
 def test_what_follows_a_launch_uses_its_credentials(run, one_is_missing):
     folder = run.project / "keys"
     assert run.launch(detach=True, min_actors=1, credentials=str(folder)) == 0
