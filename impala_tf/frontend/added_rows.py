@@ -12,7 +12,7 @@ from typing import Any
 from impala_tf.config import ConfigError, command_line, user_commands
 from impala_tf.frontend import snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.launcher import Launcher, orders_for, plan_of
+from impala_tf.frontend.launcher import Launcher, orders_for, plan_of, secrets_here
 from impala_tf.frontend.look import look
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
@@ -92,7 +92,10 @@ def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
     if view.state is None:
         launcher.bring_in(runner)
     else:
-        ask_agent(runner, "add", {"orders": orders_for(launcher.record, runner.node)}, 120.0)
+        # A machine whose processes were stopped has no secrets any more.
+        secrets = secrets_here(launcher.record)
+        question = {"orders": orders_for(launcher.record, runner.node), "secrets": secrets}
+        ask_agent(runner, "add", question, 120.0)
 
 
 def _refuse_revoked(launcher: Launcher, machines: Collection[str]) -> None:
