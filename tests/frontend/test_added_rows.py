@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from impala_tf.config import user_commands
 from impala_tf.frontend import parallel
 from impala_tf.frontend.record import load
 from tests.helpers.launched_run import windows
@@ -74,7 +75,7 @@ def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
     launched.csv.write_text(rows.replace("\n", ",ssh_host\n", 1) + wrong)
     assert launched.command("add") == 1
     said = capfd.readouterr().err
-    assert "no-such-host.invalid" in said
+    assert "the rows of no-such-host.invalid were not added; correct them" in said
     assert f"add --logdir={launched.logdir} tries again" in said
     assert "restart" not in said, "there is nothing to restart"
     launched.csv.write_text(rows)
@@ -82,6 +83,31 @@ def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
     assert "no new rows" in capfd.readouterr().out
     assert launched.command("status") == 0
     assert "no-such-host" not in capfd.readouterr().out
+
+
+def test_a_wrong_row_before_good_ones_can_be_taken_out(launched, capfd):
+    """Without it, the actors after it would have other numbers, so every `add` was refused."""
+    rows = launched.csv.read_text().replace("\n", ",ssh_host\n", 1)
+    good = f"actor,localhost,,-1,{launched.project},{sys.executable},\n"
+    wrong = good.replace(",\n", ",no-such-host.invalid\n")
+    launched.csv.write_text(rows + good + wrong + good)
+    assert launched.command("add") == 1
+    said = capfd.readouterr()
+    assert said.out.endswith("added actor-2\n")
+    assert said.err.endswith(
+        "the rows of no-such-host.invalid were not added, nor rows after them (actor-4); correct"
+        " them, take them out, or move them to the end of the CSV: then,"
+        f" {user_commands.frontend('add', f'--logdir={launched.logdir}')} tries again\n"
+    )
+    wait_until(lambda: "actor 2 is up" in launched.log("actor-2"))
+    plan = load(launched.logdir).plan
+    assert [process.name for process in plan.processes][-1] == "actor-2"
+    assert "--num_actors=2" in plan.processes[0].arguments, "it waits for actors that are not there"
+    launched.csv.write_text(rows + good + good)
+    assert launched.command("add") == 0
+    assert capfd.readouterr().out == "added actor-3\n"
+    wait_until(lambda: "actor 3 is up" in launched.log("actor-3"))
+    assert "--num_actors=4" in load(launched.logdir).plan.processes[0].arguments
 
 
 def test_a_row_with_another_port_of_an_address_can_be_added(remote, tmp_path, capfd):
