@@ -1,18 +1,71 @@
-"""Writes a workers CSV from a plain list of machines."""
+"""`workers`: writes a workers CSV from a plain list of machines."""
 
 from __future__ import annotations
 
+import argparse
 import csv
+import os
 import re
+import sys
 from pathlib import Path
 from typing import TextIO
 
 from impala_tf.config import ConfigError
-from impala_tf.config.slurm_nodes import HOST
+from impala_tf.config.slurm_nodes import HOST, slurm_hosts
 
 _HEADER = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username",
            "ssh_password")  # fmt: skip
 _LAST_PORT = 65535
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    """Makes a parser that of `workers`."""
+    command.description = "Writes a workers CSV from a list of machines."
+    command.set_defaults(run=_workers)
+    command.add_argument(
+        "--learners", metavar="HOST[,HOST...]", help="default in a Slurm job: its first machine"
+    )
+    command.add_argument(
+        "--actors",
+        type=Path,
+        metavar="FILE",
+        help="file with one machine per line; default in a Slurm job: its machines",
+    )
+    command.add_argument("--actors_per_host", type=int, default=1, help="actors on each machine")
+    command.add_argument(
+        "--tf_port", type=int, default=8001, help="port of the first learner on each machine"
+    )
+    command.add_argument(
+        "--ssh_port", type=int, help="SSH port of every machine; default: what ~/.ssh/config says"
+    )
+    command.add_argument("--ssh_username", default="", help="user on every machine")
+    command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+
+
+def _workers(options: argparse.Namespace) -> int:
+    nodelist = os.environ.get("SLURM_JOB_NODELIST", "")
+    if options.actors_per_host < 1:
+        raise ConfigError(f"--actors_per_host={options.actors_per_host}: must be 1 or more")
+    if options.actors is None and not nodelist:
+        raise ConfigError(
+            "--actors: name a file with one machine per line (this is not a Slurm job)"
+        )
+    machines = read_hosts(options.actors) if options.actors else slurm_hosts(nodelist)
+    if options.learners is None and options.actors is not None:
+        raise ConfigError("--learners: name the learners' machines, separated by commas")
+    learners = options.learners.split(",") if options.learners else machines[:1]
+    check(learners, options.tf_port, options.ssh_port)
+    settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
+    if options.output is None:
+        write_workers(sys.stdout, learners, machines, *settings)
+        return 0
+    try:
+        with options.output.open("x", encoding="utf-8") as file:
+            rows = write_workers(file, learners, machines, *settings)
+    except OSError as error:
+        raise ConfigError(f"--output={options.output}: {error.strerror}") from error
+    print(f"{options.output}: {rows} processes")
+    return 0
 
 
 def write_workers(

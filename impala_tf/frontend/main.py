@@ -15,7 +15,6 @@ from rich.console import Console
 
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
-from impala_tf.config.slurm_nodes import slurm_hosts
 from impala_tf.frontend import (
     added_rows,
     attaching,
@@ -147,7 +146,9 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
     option("stacks", "names", metavar="NAME", nargs="*", help="default: all processes")
-    _add_workers(commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False))
+    machine_lists.add_to(
+        commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False)
+    )
     return parser
 
 
@@ -202,29 +203,6 @@ def _add_setup(command: argparse.ArgumentParser) -> None:
         "--install_python", metavar="VERSION",
         help="let uv download this Python version, such as 3.12, where the machine's does not fit",
     )  # fmt: skip
-
-
-def _add_workers(command: argparse.ArgumentParser) -> None:
-    command.description = "Writes a workers CSV from a list of machines."
-    command.set_defaults(run=_workers)
-    command.add_argument(
-        "--learners", metavar="HOST[,HOST...]", help="default in a Slurm job: its first machine"
-    )
-    command.add_argument(
-        "--actors",
-        type=Path,
-        metavar="FILE",
-        help="file with one machine per line; default in a Slurm job: its machines",
-    )
-    command.add_argument("--actors_per_host", type=int, default=1, help="actors on each machine")
-    command.add_argument(
-        "--tf_port", type=int, default=8001, help="port of the first learner on each machine"
-    )
-    command.add_argument(
-        "--ssh_port", type=int, help="SSH port of every machine; default: what ~/.ssh/config says"
-    )
-    command.add_argument("--ssh_username", default="", help="user on every machine")
-    command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 
 
 def _check_folders(options: argparse.Namespace) -> None:
@@ -349,32 +327,6 @@ def _exec(options: argparse.Namespace) -> int:
     record = load(_run_of(options))
     machines = connected(record.plan.nodes, record.passwords(), options.accept_new_host_keys)
     return operate.execute(machines, words, True)
-
-
-def _workers(options: argparse.Namespace) -> int:
-    nodelist = os.environ.get("SLURM_JOB_NODELIST", "")
-    if options.actors_per_host < 1:
-        raise ConfigError(f"--actors_per_host={options.actors_per_host}: must be 1 or more")
-    if options.actors is None and not nodelist:
-        raise ConfigError(
-            "--actors: name a file with one machine per line (this is not a Slurm job)"
-        )
-    machines = machine_lists.read_hosts(options.actors) if options.actors else slurm_hosts(nodelist)
-    if options.learners is None and options.actors is not None:
-        raise ConfigError("--learners: name the learners' machines, separated by commas")
-    learners = options.learners.split(",") if options.learners else machines[:1]
-    machine_lists.check(learners, options.tf_port, options.ssh_port)
-    settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
-    if options.output is None:
-        machine_lists.write_workers(sys.stdout, learners, machines, *settings)
-        return 0
-    try:
-        with options.output.open("x", encoding="utf-8") as file:
-            rows = machine_lists.write_workers(file, learners, machines, *settings)
-    except OSError as error:
-        raise ConfigError(f"--output={options.output}: {error.strerror}") from error
-    print(f"{options.output}: {rows} processes")
-    return 0
 
 
 _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
