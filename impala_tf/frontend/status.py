@@ -67,7 +67,7 @@ def show_status(
 
     Args:
       logdir: the run's, on this machine.
-      follow: whether to show it again and again, until Ctrl-C.
+      follow: whether to show it again and again, until Ctrl-C; off a terminal, one below the other.
       targets: as in `Shown`.
       problems: as in `Shown`.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
@@ -81,11 +81,22 @@ def show_status(
     with Live(console=console, auto_refresh=False, transient=True) as live:
         answers = _ask_all(record, machines, console, live, shown)
         while follow:
-            live.update(_what_fits(record, answers, console, shown), refresh=True)
+            if console.is_terminal:
+                live.update(_what_fits(record, answers, console, shown), refresh=True)
+            else:  # there, Live shows nothing
+                _print_all(record, answers, console, shown, logdir)
+                _print_line(console, "")
             time.sleep(_FOLLOW_S)
             record = load(logdir)
             answers = _ask_all(record, machines, console, live, shown, answers)
     machines.close()
+    _print_all(record, answers, console, shown, logdir)
+    return 1 if any(isinstance(each, ClusterError) for each in answers.values()) else 0
+
+
+def _print_all(
+    record: Record, answers: Answers, console: Console, shown: Shown, logdir: Path
+) -> None:
     _print_line(console, _sums(record, answers))
     rows = _rows(record, answers, shown)
     if rows:
@@ -98,10 +109,9 @@ def show_status(
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
         line = f"no learner is left, but {waiting} actor(s) wait for one; stop them with {stop}"
         _print_line(console, line)
-    lost = [str(each) for each in answers.values() if isinstance(each, ClusterError)]
-    for problem in lost:
-        _print_line(console, problem)
-    return 1 if lost else 0
+    for each in answers.values():
+        if isinstance(each, ClusterError):
+            _print_line(console, str(each))
 
 
 def _print_line(console: Console, line: str) -> None:

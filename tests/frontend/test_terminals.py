@@ -1,5 +1,6 @@
 """What an operator sees on a terminal: `status -f` and `attach`."""
 
+import itertools
 import os
 import pty
 import signal
@@ -65,6 +66,21 @@ def test_status_follows_the_run_until_ctrl_c(launched):
     assert terminal.process.wait(20) == 130
     assert b"Traceback" not in terminal.shown
     assert launched.state("learner-0").state == "running"
+
+
+def test_status_follows_the_run_also_into_a_file_or_pipe(launched, capfd):
+    """It printed nothing, for ever."""
+    command = [sys.executable, "-m", "frontend", "status", "-f", f"--logdir={launched.logdir}"]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        for _ in range(2):
+            table = list(itertools.takewhile(str.strip, lines))
+            assert table[0].startswith("learners: 1 running; actors: 2 running")
+            assert [line.split()[0] for line in table[2:]] == ["learner-0", "actor-0", "actor-1"]
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_status_on_a_low_terminal_shows_what_needs_attention(launched):
