@@ -36,6 +36,7 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
+_LONGEST_S = 86400
 _EXTRAS = ("worlds", "procgen", "retro", "wandb", "mirror", "tensorflow")
 
 
@@ -312,6 +313,8 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
+    if options.timeout_s is not None and not 0 <= options.timeout_s <= _LONGEST_S:  # nan is neither
+        raise ConfigError(f"--timeout_s={options.timeout_s:g}: must be from 0 to {_LONGEST_S}")
     target, timeout = (options.target, options.target), ("--timeout_s", options.timeout_s)
     return _by_engine(options, "stop", target=target, timeout_s=timeout)
 

@@ -303,6 +303,8 @@ def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, m
     ("words", "problem"),
     [
         (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
+        (["stop", "--timeout_s=nan"], "--timeout_s=nan: must be from 0 to 86400"),
+        (["stop", "--timeout_s=-1"], "--timeout_s=-1: must be from 0 to 86400"),
         (["dance"], "argument COMMAND: invalid choice: 'dance'"),
         (["doctor"], "the following arguments are required: --workers_csv_path; see "),
         (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
