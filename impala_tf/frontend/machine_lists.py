@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ipaddress
 import os
 import re
 import sys
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import TextIO
 
 from impala_tf.config import ConfigError
-from impala_tf.config.slurm_nodes import HOST, slurm_hosts
+from impala_tf.config.addresses import valid_host
+from impala_tf.config.slurm_nodes import slurm_hosts
 
 _HEADER = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username",
            "ssh_password")  # fmt: skip
 _LAST_PORT = 65535
+_MUST = ("must be an address or a host name; a user or an SSH port goes into --ssh_username or"
+         " --ssh_port")  # fmt: skip
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -53,7 +57,8 @@ def _workers(options: argparse.Namespace) -> int:
     machines = read_hosts(options.actors) if options.actors else slurm_hosts(nodelist)
     if options.learners is None and options.actors is not None:
         raise ConfigError("--learners: name the learners' machines, separated by commas")
-    learners = options.learners.split(",") if options.learners else machines[:1]
+    named = options.learners.split(",") if options.learners else machines[:1]
+    learners = [host.strip() for host in named]
     check(learners, options.tf_port, options.ssh_port)
     settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
     if options.output is None:
@@ -106,11 +111,14 @@ def check(learners: list[str], first_port: int, ssh_port: int | None) -> None:
     """Checks what `write_workers` is given.
 
     Raises:
-      ConfigError: --learners has an empty name, or a port is out of range; one line for each.
+      ConfigError: --learners has what is no machine's name, or a port is out of range; one line for
+        each.
     """
     lines = []
     if not all(host.strip() for host in learners):
         lines.append("--learners: has an empty name; give names, separated by commas")
+    lines += [f"--learners: {host!r}: {_MUST}" for host in learners
+              if host.strip() and not _is_host(host)]  # fmt: skip
     last_port = first_port - 1 + max(learners.count(host) for host in learners)
     if first_port < 1 or last_port > _LAST_PORT:
         lines.append(f"--tf_port={first_port}: learners' ports must be from 1 to {_LAST_PORT}")
@@ -118,6 +126,16 @@ def check(learners: list[str], first_port: int, ssh_port: int | None) -> None:
         lines.append(f"--ssh_port={ssh_port}: must be a port from 1 to {_LAST_PORT}")
     if lines:
         raise ConfigError(lines)
+
+
+def _is_host(text: str) -> bool:
+    """Tells whether a machine's `ip` in a workers CSV may be `text`."""
+    is_in_brackets = text.startswith("[") and text.endswith("]")
+    try:
+        address = ipaddress.ip_address(text[1:-1] if is_in_brackets else text)
+    except ValueError:
+        return valid_host(text) and not text.startswith("-")
+    return not address.is_unspecified and not address.is_multicast
 
 
 def read_hosts(path: Path) -> list[str]:
@@ -132,8 +150,7 @@ def read_hosts(path: Path) -> list[str]:
         raise ConfigError(f"--actors={path}: {getattr(error, 'strerror', error)}") from error
     words = [(n, re.split(r"[\s,;]", line.strip())[0]) for n, line in enumerate(lines, 1)]
     named = [(number, word) for number, word in words if word and not word.startswith("#")]
-    problems = [f"{path}:{n}: {w!r}: must be an address or a host name" for n, w in named
-             if not re.fullmatch(HOST, w)]  # fmt: skip
+    problems = [f"{path}:{n}: {w!r}: {_MUST}" for n, w in named if not _is_host(w)]
     if problems or not named:
         raise ConfigError(problems or f"--actors={path}: lists no machine; name one per line")
     return [word for _, word in named]
