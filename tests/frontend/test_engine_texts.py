@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,9 @@ from impala_tf.frontend.inventory import Row
 from impala_tf.frontend.plan import LocalNode, make_plan
 
 FOLDER = Path(__file__).parent
+REQUIRED = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"][
+    "requires-python"
+]
 FLAGS: dict[str, Any] = {
     "logdir": "runs/pong", "level_name": "CartPole-v1", "seed": 3, "level_kwargs": '{"a": "b c"}',
     "algorithm": "appo", "envs_per_actor": 32,
@@ -157,6 +163,66 @@ def test_machines_of_skypilot_install_what_the_run_needs(
     assert (" gcsfs" in setup) == flags.get("mirror", "").startswith("gs://")
     assert ("libqt5gui5" in setup) == ("procgen" in extras)
     subprocess.run(["bash", "-n"], input=setup, text=True, check=True)
+
+
+FITS, IS_OLD, HAS_NO_VENV = "", "sys.version_info = 3, 10, 14", "sys.modules['ensurepip'] = None"
+"""What is special about a stand-in for Python; this interpreter is what it is otherwise."""
+BY_UV = f"uv venv --seed --allow-existing --python {REQUIRED} .venv"
+
+
+def set_up_by_skypilot(
+    folder: Path, programs: dict[str, str]
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Runs what SkyPilot runs on a new machine; returns its end, and what its programs did."""
+    work = folder / "work"
+    work.mkdir()
+    for name, special in programs.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"""#!/bin/bash
+[ "$1" != -c ] || exec {sys.executable} -c "import sys; {special}
+$2"
+echo {path.name} "$@" >> calls
+{shutil.which("mkdir")} -p .venv/bin
+printf '#!/bin/sh\\necho pip "$@" >> calls\\n' > .venv/bin/python
+{shutil.which("chmod")} 755 .venv/bin/python
+""")
+        path.chmod(0o755)
+    text = task(SKYPILOT.without("mirror").replace(skypilot_learners=1))["setup"]
+    done = subprocess.run(
+        [str(shutil.which("bash")), "-c", text], cwd=work, capture_output=True, text=True,
+        env={"PATH": str(folder / "bin"), "HOME": str(folder)}, timeout=60,
+    )  # fmt: skip
+    calls = work / "calls"
+    return done, calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("programs", "call"),
+    [
+        ({"bin/python3": IS_OLD, ".local/bin/uv": ""}, BY_UV),
+        ({"bin/python3.12": HAS_NO_VENV, "bin/uv": ""}, BY_UV),
+        ({"bin/python3.11": FITS, "bin/python3": IS_OLD, "bin/uv": ""}, "python3.11 -m venv .venv"),
+        ({"bin/python3.11": HAS_NO_VENV, "bin/python3.12": FITS}, "python3.12 -m venv .venv"),
+        ({"bin/python3": FITS}, "python3 -m venv .venv"),
+    ],
+)
+def test_a_machine_of_skypilot_gets_a_python_that_fits(
+    programs: dict[str, str], call: str, tmp_path: Path
+) -> None:
+    """SkyPilot's own images have Python 3.10: pip refused the project on machines that cost money.
+
+    They have uv, for SkyPilot itself.
+    """
+    done, calls = set_up_by_skypilot(tmp_path, programs)
+    assert (done.returncode, done.stderr, calls[0]) == (0, "", call)
+    assert calls[1].startswith("pip -m pip install -c impala_tf/constraints.txt -e .[learner]")
+
+
+def test_a_machine_of_skypilot_without_a_python_that_fits_says_so(tmp_path: Path) -> None:
+    done, calls = set_up_by_skypilot(tmp_path, {"bin/python3": IS_OLD})
+    line = "setup: there is neither Python 3.11 or 3.12 with venv, nor uv; choose another image\n"
+    assert (done.returncode, done.stderr, calls) == (1, line, [])
 
 
 def test_only_a_run_with_a_mirror_can_be_recovered_on_other_machines() -> None:

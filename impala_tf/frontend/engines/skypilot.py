@@ -30,8 +30,23 @@ _HEAD = """\
 """
 _SETUP = """\
 set -e
-python=$(command -v python3.11 || command -v python3.12 || echo python3)
-"$python" -m venv .venv
+fits() {{  # without ensurepip, as on Debian, Python cannot make a venv
+  "$1" -c 'import ensurepip, sys
+sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
+}}
+uv=$(PATH="$PATH:$HOME/.local/bin" command -v uv || true)
+if fits python3.11; then
+  python3.11 -m venv .venv
+elif fits python3.12; then
+  python3.12 -m venv .venv
+elif fits python3; then
+  python3 -m venv .venv
+elif [ -n "$uv" ]; then  # SkyPilot's own images have Python 3.10, and uv, which gets another one
+  "$uv" venv --seed --allow-existing --python '>=3.11,<3.13' .venv
+else
+  echo "setup: there is neither Python 3.11 or 3.12 with venv, nor uv; choose another image" >&2
+  exit 1
+fi
 .venv/bin/python -m pip install -c impala_tf/constraints.txt -e '.[{extras}]'{more}
 """
 _PROCGEN = """\
