@@ -43,6 +43,30 @@ def test_an_actor_of_an_interrupted_add_can_be_started(launched, capfd, monkeypa
     wait_until(lambda: "actor 2 is up" in launched.log("actor-2"))
 
 
+def test_of_two_adds_at_once_one_says_so(launched, capfd, monkeypatch):
+    """The one whose logins take longer would write a record without the other's actors."""
+    connect = parallel.Machines.connect
+
+    def connect_late(*arguments):
+        monkeypatch.setattr(parallel.Machines, "connect", connect)
+        with launched.csv.open("a") as file:
+            file.write(row)
+        assert launched.command("add") == 0
+        return connect(*arguments)
+
+    row = f"actor,localhost,,-1,{launched.project},{sys.executable}\n"
+    with launched.csv.open("a") as file:
+        file.write(row)
+    monkeypatch.setattr(parallel.Machines, "connect", connect_late)
+    assert launched.command("add") == 2
+    said = capfd.readouterr()
+    assert said.out.endswith("added actor-2 to actor-3\n"), said.out
+    assert (
+        said.err == f"{launched.logdir}: another command has changed the run meanwhile; try again\n"
+    )
+    assert [process.name for process in load(launched.logdir).plan.processes][-1] == "actor-3"
+
+
 def interrupt(*_):
     raise KeyboardInterrupt
 
