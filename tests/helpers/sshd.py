@@ -81,7 +81,8 @@ def running_sshd(folder, *settings, password=None):
     port = free_port()
     tmux = folder / "tmux"
     tmux.mkdir(mode=0o700)
-    more = ["ListenAddress 127.0.0.1", f"SetEnv TMUX_TMPDIR={tmux}", *settings]
+    # In an inner shell, bash does not read this user's own .bashrc, which may be slow or hang.
+    more = ["ListenAddress 127.0.0.1", f"SetEnv TMUX_TMPDIR={tmux} SHLVL=5", *settings]
     config = folder / "sshd_config"
     config.write_text(configuration(folder, port, host_key, folder / "authorized_keys", more))
     known_hosts = folder / "known_hosts"
