@@ -87,6 +87,6 @@ def test_a_sweep_finds_flags_and_resumes(tmp_path):
         assert [line.split(",")[1] for line in table[1:]] == ["complete"] * trials
     best = (tmp_path / "best.yaml").read_text()
     assert "learning_rate: 0.0" in best
-    assert "level_name: CartPole-v1" in best, "alone, it would train another level"
+    assert 'level_name: "CartPole-v1"' in best, "alone, it would train another level"
     run = [sys.executable, str(PROJECT / "run_experiment.py"), f"--config={tmp_path / 'best.yaml'}"]
     assert subprocess.run([*run, "--dry_run"], capture_output=True).returncode == 0

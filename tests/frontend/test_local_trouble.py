@@ -49,11 +49,15 @@ def test_add_names_the_file_that_it_cannot_write(recorded, capsys):
 def test_ctrl_c_in_add_says_how_to_start_the_actors(recorded, capsys, monkeypatch):
     """The next `add` said that there are no new rows."""
 
-    def connect(*_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("impala_tf.frontend.parallel.Machines.connect", connect)
-    (recorded / "w.csv").write_text(f"{ROWS}actor,10.0.0.3,\n")
+    (recorded / "w.csv").write_text(f"{ROWS}actor,localhost,\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("impala_tf.frontend.parallel.Machines.connect", interrupted)
+        assert main(["add", f"--logdir={recorded}"]) == 130
+    assert capsys.readouterr().err == "", "nothing is added before the machines are reached"
+    monkeypatch.setattr("impala_tf.frontend.added_rows.look", interrupted)
     assert main(["add", f"--logdir={recorded}"]) == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("in the run now: actor-1; ")
