@@ -151,12 +151,17 @@ def _no_choice(
     is_single = isinstance(space, Discrete) and array.size == 1  # [2] may be meant as 2
     fits = array.dtype.kind in "biu" and (is_single or array.shape == space.shape)
     if fits:
-        first = getattr(space, "start", 0)
-        count = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", None)
-        count = space.n if isinstance(space, Discrete) else count
+        first, count = _choices(space)
         places = array.astype(np.int64) - first
         fits = bool(np.all((places >= 0) & (places < count)))
     return None if fits else f"{observation!r} as {what}, but its observation_space is {space}"
+
+
+def _choices(space: Discrete | MultiDiscrete | MultiBinary) -> tuple[Any, Any]:
+    """Returns the first choice of each number of a space, and how many there are."""
+    if isinstance(space, MultiBinary):
+        return 0, 2
+    return space.start, space.n if isinstance(space, Discrete) else space.nvec
 
 
 def _has_names(observation: Any) -> bool:

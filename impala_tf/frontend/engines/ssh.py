@@ -1,7 +1,7 @@
 """SSH: a workers CSV names machines, and the launcher starts the processes there, in tmux.
 
 The record of a run is cluster.json (see `record`), and its job is its logdir here. Commands that
-other engines lack, such as `attach`, are in `operate` and `attaching`.
+other engines lack, such as `attach`, are in `operate`, `added_rows` and `attaching`.
 """
 
 from __future__ import annotations
