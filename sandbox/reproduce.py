@@ -118,7 +118,7 @@ def write_band(path: Path, flags: list[str], curves: list[Curve]) -> None:
     last = min(curve.agent_steps[-1] for curve in curves)
     low = min(curve.returns[0] for curve in curves)
     high = max(curve.returns.max() for curve in curves)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         file.write(f"# flags: {' '.join(flags)}\n")
         writer = csv.writer(file, lineterminator="\n")
@@ -180,11 +180,14 @@ def table(
 
 
 def draw(path: Path, level: str, curves: list[Curve], band: Band | None) -> None:
-    """Draws every seed, their mean and their spread, over steps and over minutes."""
+    """Draws every seed, their mean and their spread, over steps and over minutes.
+
+    A seed that took fewer minutes keeps its last return until the slowest one ends.
+    """
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     for axis, name in zip(axes, ("agent_steps", "minutes"), strict=True):
         ends = [getattr(curve, name)[-1] for curve in curves]
-        grid = np.linspace(0, min(ends), 300)
+        grid = np.linspace(0, max(ends), 300)
         lines = np.array([np.interp(grid, getattr(c, name), c.returns) for c in curves])
         axis.fill_between(grid, lines.min(axis=0), lines.max(axis=0), alpha=0.2)
         axis.plot(grid, lines.mean(axis=0), linewidth=2, label=f"mean of {len(curves)} seeds")

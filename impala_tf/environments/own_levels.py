@@ -28,6 +28,8 @@ OLD_GYM = "gym:"
 # Arguments that Gymnasium itself takes, for any level.
 _OF_GYMNASIUM = ("max_episode_steps", "disable_env_checker")
 
+_KEYWORD_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
 
 def is_own(level_name: str) -> bool:
     """Returns whether a level is a function or a class, not a registered id.
@@ -182,6 +184,9 @@ def _make_one(
     kwargs, takes = checked_kwargs(env, make), _keywords(make)
     if render_mode is not None and (takes is None or "render_mode" in takes):
         kwargs["render_mode"] = render_mode
+    elif "render_mode" in _required(make):
+        kwargs["render_mode"] = None
+    _check_complete(flag, make, kwargs)
     try:
         made = make(**kwargs)
     except ConfigError:
@@ -196,6 +201,14 @@ def _make_one(
     for wrapper in wrappers:
         made = wrapper(made)
     return made
+
+
+def _check_complete(flag: str, make: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises ConfigError if `make` needs arguments that are not in `kwargs`."""
+    if missing := [name for name in _required(make) if name not in kwargs]:
+        names = " and ".join(f"'{name}'" for name in missing)
+        example = ", ".join(f'"{name}": ...' for name in missing)
+        raise ConfigError(f"{flag}: needs {names}: give --level_kwargs='{{{example}}}'")
 
 
 def _wrapped(name: str, env: Environment) -> Environment:
@@ -232,5 +245,17 @@ def _keywords(make: Callable[..., Any]) -> list[str] | None:
         return None
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    keyword_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [parameter.name for parameter in parameters if parameter.kind in keyword_kinds]
+    return [parameter.name for parameter in parameters if parameter.kind in _KEYWORD_KINDS]
+
+
+def _required(make: Callable[..., Any]) -> list[str]:
+    """Returns the keywords that a callable cannot be called without, as far as it tells them."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in _KEYWORD_KINDS and parameter.default is parameter.empty
+    ]

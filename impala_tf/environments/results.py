@@ -76,6 +76,8 @@ def check(method: str, result: Any, space: Space[Any]) -> None:
 
 
 def _is_number(value: Any) -> bool:
+    if np.asarray(value).dtype.kind in "US":  # NumPy reads digits in a text as a number
+        return False
     try:
         float(np.asarray(value).item())  # as `Simplify` and vector environments do
     except (TypeError, ValueError):

@@ -57,20 +57,29 @@ def end(
     answers = [*good(first).values(), *good(then).values()]
     lost = lost_work(first, logdir) + lost_work(then, logdir)
     lines = left_running(then)
-    if is_final and (unended := _note_unended(record, {**machines.found, **then}, logdir)):
-        names = ", ".join(unended)
-        lines.append(f"{names}: processes may still run there; the same command tries again")
+    if is_final:
+        found = {**machines.found, **then}
+        _note_unended(record, _not_asked(found), logdir)
+        lines += may_still_run(found)
     return Ended(any(answer["stopped"] for answer in answers), lines, lost)
 
 
-def _note_unended(record: Record, answers: Mapping[str, object], logdir: Path) -> tuple[str, ...]:
-    """Notes in cluster.json which machines could not be asked; returns their names."""
-    unended = tuple(name for name, found in answers.items() if isinstance(found, ClusterError))
+def may_still_run(answers: Mapping[str, object]) -> list[str]:
+    """Returns a line that names the machines that could not be asked, if there are any."""
+    names = ", ".join(_not_asked(answers))
+    return [f"{names}: processes may still run there; the same command tries again"] * bool(names)
+
+
+def _not_asked(answers: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(name for name, found in answers.items() if isinstance(found, ClusterError))
+
+
+def _note_unended(record: Record, unended: tuple[str, ...], logdir: Path) -> None:
+    """Notes in cluster.json which machines could not be asked."""
     with contextlib.suppress(ConfigError, OSError):  # such as a full disk
         written = load(logdir)
         if written.run_id == record.run_id and written.unended != unended:
             save(written._replace(unended=unended), logdir)
-    return unended
 
 
 def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:

@@ -17,7 +17,14 @@ from impala_tf.frontend.connection import (
     lines_of,
     until_input_ends,
 )
-from impala_tf.frontend.ending import STOP_S, end, end_processes, left_running, lost_work
+from impala_tf.frontend.ending import (
+    STOP_S,
+    end,
+    end_processes,
+    left_running,
+    lost_work,
+    may_still_run,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Launcher,
@@ -115,6 +122,7 @@ def _stop_some(
 ) -> int:
     answers = end_processes(record, machines.reached(), sorted(names), timeout_s, close=True)
     lines = problems(machines.found) + left_running(answers) + lost_work(answers, logdir)
+    lines += may_still_run({**machines.found, **answers})
     return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +21,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.wandb_writer import WandbWriter
-from impala_tf.processes import players
+from impala_tf.processes import own_modules, players, provenance
 from impala_tf.processes.common import same_folder, seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import Episode
@@ -54,13 +55,19 @@ def main(given: Given) -> int:
 
 
 def load(given: Given) -> Player:
-    """Returns the agent, like `players.load`. With --video, checks that its levels can be drawn."""
+    """Returns the agent, like `players.load`; says whether a file of its level has changed.
+
+    With --video, checks that its levels can be drawn.
+    """
     if given.evaluation.video:
         _check_video()
     agent = players.load(given, choose_device=True)
     if agent.evaluation.video:  # before games are played in vain
         with same_folder():
             suites.check_rendering(agent.environment)
+    if not agent.is_exported:
+        for note in own_modules.changes(provenance.read(agent.logdir), Given(agent.flags)):
+            print(note, flush=True)
     return agent
 
 
@@ -171,7 +178,7 @@ def write_films(agent: Player) -> None:
             players.filmed(agent, index=index) as (pictures, fps),
             _writing(path),
         ):
-            video.write_mp4(whole, pictures, fps)
+            video.write_mp4(whole, _told(pictures, path, fps, agent), fps)
         print(f"written to {path}", flush=True)
     if agent.flags["track"] == "wandb" and not agent.is_exported:
         writer = WandbWriter(agent.logdir.path, agent.flags)
@@ -179,6 +186,18 @@ def write_films(agent: Player) -> None:
             caption = f"after {agent.environment_frames:,} frames"
             writer.add_video(f"{path.stem}/video", path, None, caption)
         writer.close()
+
+
+def _told(
+    pictures: Iterator[np.ndarray], path: Path, fps: float, agent: Player
+) -> Iterator[np.ndarray]:
+    """Yields the pictures of a video, and prints now and then how long it is so far."""
+    printed_at = time.monotonic()
+    for number, picture in enumerate(pictures, 1):
+        yield picture
+        if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:
+            printed_at = time.monotonic()
+            print(f"{path}: {number / fps:.0f} s of the game so far", flush=True)
 
 
 def play(

@@ -48,8 +48,8 @@ def digests(modules: Mapping[str, str]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
-def changed(described: Mapping[str, Any], given: Given) -> list[str]:
-    """Returns the files of a run's own modules that have changed since its last start.
+def changes(described: Mapping[str, Any], given: Given) -> list[str]:
+    """Returns a line for each file of a run's own modules that has changed since its last start.
 
     Args:
       described: the content of config.json.
@@ -58,7 +58,11 @@ def changed(described: Mapping[str, Any], given: Given) -> list[str]:
     before = described.get("module_digests", {})  # an older version kept none
     here = files(given)
     now = digests({name: file for name, file in here.items() if name in before})
-    return [here[name] for name, digest in now.items() if digest != before[name]]
+    return [
+        f"note: {here[name]} has changed since the run was last started"
+        for name, digest in now.items()
+        if digest != before[name]
+    ]
 
 
 def problems(described: Mapping[str, Any], where: str, named: Iterable[str]) -> list[str]:

@@ -158,8 +158,7 @@ def level_changes(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> list
     Their code may change while a run is stopped, for good reasons; but its curve then mixes both.
     """
     described = provenance.read(logdir)
-    files = own_modules.changed(described, Given.of(config))
-    lines = [f"note: {file} has changed since the run was last started" for file in files]
+    lines = own_modules.changes(described, Given.of(config))
     before = described.get("protocol", spec.protocol)
     if before != spec.protocol:
         lines.append(f"note: the level was {before}; it is now {spec.protocol}")

@@ -16,6 +16,10 @@ from impala_tf.machine.silence import silenced_stderr
 from impala_tf.monitoring.notes import FOR_USER
 
 _log = logging.getLogger("impala_tf.device")
+_OTHER_HINT = (
+    "check nvidia-smi and CUDA_VISIBLE_DEVICES; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own"
+    " messages"
+)
 _NVIDIA = Path("/dev/nvidiactl")
 # A machine with a GPU and its driver has one of these: NVIDIA, NVIDIA Jetson, WSL, AMD, and others.
 GPU_DRIVERS = (
@@ -99,10 +103,11 @@ def select_device(device: str) -> str:
         tf.config.set_visible_devices([], "GPU")
         gpus = []
     elif not gpus and device == "gpu":
-        raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}")
+        raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}; {_OTHER_HINT}")
     elif not gpus and _gpu_expected():
         message = "expected a GPU, but TensorFlow finds none, so the CPU computes; %s"
         _log.warning(message, _gpu_hint(tf), extra=FOR_USER)
+        _log.info(_OTHER_HINT)
     if gpus:
         for gpu in gpus:
             # Otherwise a process takes all of a GPU's memory, so that a second learner, or
@@ -161,10 +166,7 @@ def _gpu_hint(tf: Any) -> str:
     install = user_commands.install("tensorflow[and-cuda]")
     if not tf.test.is_built_with_cuda():
         return f"this TensorFlow is built without CUDA: {install}"
-    return (
-        f"install CUDA's libraries ({install}), check nvidia-smi and "
-        "CUDA_VISIBLE_DEVICES; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own messages"
-    )
+    return f"install CUDA's libraries: {install}"
 
 
 @contextlib.contextmanager

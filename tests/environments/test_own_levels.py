@@ -56,6 +56,10 @@ def test_a_time_limit_of_a_wrapper_is_the_level_s(level_name: str, frames: int) 
     assert f"at most {frames} frames" in spec.protocol and spec.time_limit == frames
 
 
+def sized(width: int, height: int, depth: int = 1) -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1")
+
+
 def unlimited(max_episode_steps: str = "auto") -> gymnasium.Env:
     return gymnasium.make("CartPole-v1", max_episode_steps=len(max_episode_steps))
 
@@ -95,6 +99,10 @@ def test_machines_get_the_modules_of_wrappers_and_consent_is_asked_for_them() ->
     [
         ([CORRIDOR, '--level_kwargs={"lenth": 3}'], "takes no 'lenth'; did you mean 'length'?"),
         ([CORRIDOR, '--level_kwargs={"length": 1}'], "raised ValueError: length must be 2 or more"),
+        (
+            [f"--level_name={__name__}:sized", '--level_kwargs={"depth": 1}'],
+            "needs 'width' and 'height': give --level_kwargs='{\"width\": ..., \"height\": ...}'",
+        ),
         ([CORRIDOR, "--level_kwargs={x"], "is not JSON (Expecting property name"),
         ([CORRIDOR, "--level_kwargs=[1]"], "must be a JSON object"),
         ([CORRIDOR, "--level_wrappers=own_level:Impatien"], "near matches: own_level:Impatient"),

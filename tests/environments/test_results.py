@@ -131,5 +131,6 @@ def test_observations_are_in_their_space(
 
 def test_a_reward_must_be_a_number() -> None:
     results.check("step", (1, np.ones(1), False, False, {}), Discrete(3))
-    with pytest.raises(results.LevelError, match="a number as reward, but returned None"):
-        results.check("step", (1, None, False, False, {}), Discrete(3))
+    for reward, kind in ((None, "None"), ("1", "str"), (np.array(["1.5"]), "ndarray")):
+        with pytest.raises(results.LevelError, match=f"a number as reward, but returned {kind}"):
+            results.check("step", (1, reward, False, False, {}), Discrete(3))

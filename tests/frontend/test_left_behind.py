@@ -125,6 +125,17 @@ def test_they_end_when_the_machine_is_in_the_csv_again(run, elsewhere, left, cap
     assert not elsewhere.running().items() & left.items()
 
 
+def test_a_stop_of_one_machine_says_that_its_processes_may_still_run(run, elsewhere, capfd):
+    assert run.launch(detach=True, accept_new_host_keys=True) == 0
+    wait_until(lambda: len(elsewhere.running()) == 2)
+    with elsewhere.away():
+        assert run.command("stop", NAME, "--timeout_s=20") == 1
+    said = capfd.readouterr().err
+    assert f"{NAME}: processes may still run there; the same command tries again\n" in said
+    assert run.command("stop", NAME, "--timeout_s=20") == 0
+    assert elsewhere.running() == {}
+
+
 def test_a_record_of_an_earlier_version_can_be_loaded(launched):
     """A run that was launched before an update of the project could not be stopped after it."""
     path = launched.logdir / "cluster.json"

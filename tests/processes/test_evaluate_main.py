@@ -85,6 +85,19 @@ def test_the_result_says_that_games_were_cut(monkeypatch: pytest.MonkeyPatch) ->
     assert "games_cut" not in result
 
 
+def test_a_long_video_shows_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    player = player_of(level(f"{WORLDS}:Pictures-v0"), always_0)
+    told = {"logdir": str(tmp_path), "track": "none", "metrics_interval_s": 0.0}
+    evaluate_main.write_films(player._replace(flags={**player.flags, **told}))
+    path = tmp_path / "evaluation.mp4"
+    *first, last = capsys.readouterr().out.splitlines()
+    assert last == f"written to {path}"
+    seconds = [0, 0, 0, 0, 0, 1, 1, 1]  # 7 steps and the start, 10 a second
+    assert first == [f"{path}: {each} s of the game so far" for each in seconds]
+
+
 def test_evaluations_of_a_run_say_that_games_were_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,13 +8,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import ConfigError, Given, to_dict
 from impala_tf.logdir import Logdir
-from impala_tf.processes import own_modules, provenance, run_folder
+from impala_tf.processes import evaluate_main, own_modules, players, provenance, run_folder
 from impala_tf.processes.common import resolve
 from impala_tf.processes.trained_flags import as_trained
 
@@ -115,6 +116,31 @@ def test_a_resume_says_that_the_level_has_changed(run: Path, tmp_path: Path, ent
     assert [("protocol" in entry) for entry in described["history"]] == [True, True]
     again = provenance.describe(config, spec, described, 60, "CPU")
     assert "protocol" not in again["history"][-1]
+
+
+def test_an_evaluation_says_that_the_level_has_changed(
+    run: Path,
+    tmp_path: Path,
+    enter: Enter,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A score of another level than the trained one would pass for a worse agent."""
+    config, spec = resolve(Given({"level_name": LEVEL, "logdir": str(run)}))
+    agent = SimpleNamespace(
+        is_exported=False,
+        logdir=Logdir(run),
+        flags=to_dict(config),
+        evaluation=config.evaluation,
+        spec=spec,
+    )
+    monkeypatch.setattr(players, "load", lambda given, choose_device: agent)
+    evaluate_main.load(ASKED)
+    assert capsys.readouterr().out == ""
+    file = tmp_path / "one" / f"{NAME}.py"
+    file.write_text(TEXT.format(steps=100))
+    evaluate_main.load(ASKED)
+    assert capsys.readouterr().out == f"note: {file} has changed since the run was last started\n"
 
 
 def test_a_copy_is_not_another_file(run: Path, tmp_path: Path, enter: Enter) -> None:
