@@ -12,9 +12,8 @@ installation.require(user_commands.FRONTEND)  # before the imports that need pac
 if __name__ == "__main__":
     try:
         from impala_tf.frontend.main import main
-        from impala_tf.measure import cost_model
 
-        status = main(sys.argv[1:], predict=cost_model.prediction)
+        status = main(sys.argv[1:])
     except KeyboardInterrupt:  # before `main` takes care of it
         status = 128 + signal.SIGINT
     sys.exit(status)

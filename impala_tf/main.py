@@ -158,8 +158,6 @@ def submit(given: Given) -> int:
     engine = registry.ENGINES[name]
     if given.cluster.dry_run:
         print(engine.render(given), end="")
-        if given.cluster.speed_json is not None:
-            print(*_prediction(given), sep="\n")
         return 0
     hooks = Hooks(
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
@@ -170,14 +168,6 @@ def submit(given: Given) -> int:
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
-
-
-def _prediction(given: Given) -> list[str]:
-    from impala_tf.frontend.launcher import plan_of
-    from impala_tf.measure import cost_model
-
-    plan, _ = plan_of(given, sys.executable)
-    return cost_model.prediction(plan, str(given.cluster.speed_json))
 
 
 def join(given: Given) -> int:
@@ -220,9 +210,8 @@ def _command(arguments: list[str]) -> int:
 
     if name == "cluster":
         from impala_tf.frontend import main as launcher
-        from impala_tf.measure import cost_model
 
-        return launcher.main(rest, "impala cluster", cost_model.prediction)
+        return launcher.main(rest, "impala cluster")
     if name in ("", *_HELP):
         command_line.print_for_reader(help_pages.overview("impala"))
         return 0

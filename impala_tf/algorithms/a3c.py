@@ -42,11 +42,6 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
         )
     if process.inference == "learner":
         problems.append("--inference=learner: a3c's actors have the network anyway; leave it out")
-    if config.cluster.speed_json is not None:
-        problems.append(
-            f"--speed_json={config.cluster.speed_json}: predictions do not cover a3c, whose actors"
-            " compute the gradients; leave the flag out"
-        )
     problems += [
         f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
         for name, fits, right in (

@@ -291,10 +291,6 @@ class ClusterConfig:
     dry_run: bool = False
     """Print which processes would run where, and start nothing. Without a CSV, too.
     --engine: print what would be submitted."""
-    speed_json: str | None = None
-    """File with the output of --mode=benchmark --json from a machine like those in the CSV.
-    --dry_run and the launcher's doctor then predict frames per second, and the cost if the CSV has
-    prices."""
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""

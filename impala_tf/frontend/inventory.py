@@ -54,10 +54,6 @@ class Row:
     key_filename: str | None = None
     host_key: str | None = None
     """The only host key to accept: 'ssh-ed25519 AAAA...' or 'SHA256:...'."""
-    cores: int | None = None
-    """The machine's cores, for predictions (--speed_json)."""
-    price: float | None = None
-    """The machine's price per hour, for predictions."""
 
     @property
     def machine(self) -> Machine:
@@ -68,7 +64,7 @@ class Row:
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
 _NEEDED = ("job", "ip")
 _BLANKS = " \t"
-_OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key", "cores", "price")
+_OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key")
 
 
 def read_workers(path: Path) -> list[Row]:
@@ -347,7 +343,6 @@ _KEY = _like(
     "HOST prints the one, ssh-keyscan HOST | ssh-keygen -lf - the other",
 )
 _JOB = _like("learner|actor", "must be learner or actor")
-_PRICE = _like(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", "must be a price an hour, such as 0.25")
 _PORT = _number(65535, "a port from 1 to 65535")
 _GPU = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9/-]+)"
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -366,8 +361,6 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "workdir": _path,
     "key_filename": _key_filename,
     "host_key": _host_key,
-    "cores": _number(65536, "a number of cores, 1 or more"),
-    "price": lambda text: float(_PRICE(text)),
 }
 """{column: its parser}. Empty fields are None, except in the columns of _READ_EMPTY."""
 _READ_EMPTY = (*_NEEDED, "cuda_visible_devices")

@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,7 +32,6 @@ from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import plan_of
 from impala_tf.frontend.parallel import connected
-from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
@@ -63,20 +62,15 @@ class _Command(_Parser):
             self._between = False
 
 
-Predict = Callable[[Plan, str, Mapping[str, int]], list[str]]
-"""Takes the plan, --speed_json and the machines' cores; returns the lines of a prediction."""
-
-
-def main(arguments: Sequence[str], prog: str = "", predict: Predict | None = None) -> int:
+def main(arguments: Sequence[str], prog: str = "") -> int:
     """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files.
 
     Args:
       arguments: the subcommand and its words.
       prog: the program's name in messages; default: the command that a user types.
-      predict: predicts how fast a run would be, for `doctor --speed_json`.
     """
     try:
-        options = parser(prog).parse_args(arguments, argparse.Namespace(predict=predict))
+        options = parser(prog).parse_args(arguments)
         _check_folders(options)
         return int(options.run(options))
     except (ConfigError, ClusterError) as error:
@@ -183,11 +177,6 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         type=int,
         help="port of the launch where several learners find each other",
     )
-    command.add_argument(
-        "--speed_json",
-        metavar="FILE",
-        help="output of --mode=benchmark --json, for a prediction",
-    )
 
 
 def _add_setup(command: argparse.ArgumentParser) -> None:
@@ -244,10 +233,7 @@ def _doctor(options: argparse.Namespace) -> int:
     findings = preflight.examine(
         plan, passwords, options.accept_new_host_keys, _own_names(options), options.workers_csv_path
     )
-    status = preflight.show(findings, overview.wide_console())
-    if options.speed_json is not None:
-        print(*options.predict(plan, options.speed_json, preflight.cores(findings)), sep="\n")
-    return status
+    return preflight.show(findings, overview.wide_console())
 
 
 def _run_of(options: argparse.Namespace) -> Path:

@@ -52,9 +52,6 @@ class NodeSpec(NamedTuple):
     key_filename: str | None = None
     host_key: str | None = None
     """The only host key to accept: 'TYPE BASE64' or 'SHA256:...'."""
-    cores: int | None = None
-    price: float | None = None
-    """The price of an hour, in any currency."""
     csv_line: int = 0
     """The line of the first row that names the machine."""
     machine_id: str = ""
@@ -277,7 +274,7 @@ def _nodes(
             earlier = next((node for node in nodes.values() if node.is_local), None)
             nodes[row.machine] = NodeSpec(
                 "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
-                cores=row.cores, price=row.price, csv_line=earlier.csv_line if earlier else row.line
+                csv_line=earlier.csv_line if earlier else row.line
             )  # fmt: skip
             continue
         nodes[row.machine] = NodeSpec(
@@ -293,8 +290,6 @@ def _nodes(
             ssh_username=row.ssh_username,
             key_filename=_absolute(row.key_filename),
             host_key=row.host_key,
-            cores=row.cores,
-            price=row.price,
             csv_line=row.line,
         )
         number += 1

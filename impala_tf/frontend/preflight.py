@@ -90,15 +90,6 @@ def show(findings: list[Finding], console: Console) -> int:
     return 1 if bad else 0
 
 
-def cores(findings: list[Finding]) -> dict[str, int]:
-    """Returns {machine: cores} of the machines that were reached."""
-    return {
-        finding.node: int(finding.detail.split()[0])
-        for finding in findings
-        if finding.subject == "cores"
-    }
-
-
 def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]:
     """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
     done = runner.run(_probe_command(runner, task, question), PROBE, in_workdir=False)

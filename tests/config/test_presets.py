@@ -43,7 +43,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
     of_runs = {"config", "stop_at_return", "video_every", "eval_every"}
     of_nodes = {"join_learners", "join_port", "ray_port", "actors_per_node", "learner_threads"}
-    others = {"rendezvous_port", "speed_json", "to"}
+    others = {"rendezvous_port", "to"}
     assert unresolved == {*paths, *of_reports, *of_machines, *of_runs, *of_nodes, *others}
 
 
@@ -303,11 +303,6 @@ DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2
             {"algorithm": "a3c", "synchronization": "trajectory"},
             DISCRETE,
             "--synchronization=trajectory: a3c is asynchronous",
-        ),
-        (
-            {"algorithm": "a3c", "speed_json": "a.json"},
-            DISCRETE,
-            "--speed_json=a.json: predictions do not cover a3c",
         ),
         ({"algorithm": "dqn", "heads": "policy"}, DISCRETE, "--heads=policy: dqn learns Q-values"),
         ({"algorithm": "pqn"}, CONTINUOUS, "--algorithm=pqn: .*Level-v0 has 2 continuous actions"),

@@ -66,7 +66,7 @@ def test_a_tilde_that_the_shell_leaves_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("flag", ["--logdir=x", "--rendezvous_port=1", "--speed_json=x"])
+@pytest.mark.parametrize("flag", ["--logdir=x", "--rendezvous_port=1"])
 def test_setup_does_not_take_what_only_doctor_uses(flag: str) -> None:
     assert parsed("doctor", "--workers_csv_path=x", flag)
     with pytest.raises(ConfigError, match=f"unrecognized arguments: {flag}"):
