@@ -2,8 +2,7 @@
 
 FLAGS are those of run_experiment.py. The entry point adds what a container needs in addition: the
 role, an actor's number, a rendezvous for several learners, and a note for the health check
-(docker/health.py). `join` is for a node of a job, such as a pod of --engine=kubernetes (see
---join).
+(docker/health.py). `join` is for a node of a job, such as a pod (examples/kubernetes.yaml).
 """
 
 from __future__ import annotations

@@ -79,9 +79,8 @@ def _run(given: Given) -> int:
         what = given["job_name"]
     if given["join"]:
         return join(given)
-    if what == "train" and given["engine"] not in configs.FAR_ENGINES:
-        _refuse_folder_alone(given)
     if what == "train":
+        _refuse_folder_alone(given)
         _print_notes(given)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
@@ -145,8 +144,7 @@ def submit(given: Given) -> int:
     for note in image_notes(config.environment, spec):
         print(f"note: {note}", file=sys.stderr)
     if config.run.mirror:
-        if name not in configs.FAR_ENGINES:
-            targets.check(config.run.mirror)
+        targets.check(config.run.mirror)
         if config.run.fresh:
             raise ConfigError("--fresh: a launch does not rename the mirror; give another --mirror")
     given = given.replace(

@@ -19,7 +19,6 @@ from impala_tf.config.defaults import (
     slug,
     sources,
 )
-from impala_tf.config.engine_limits import FAR_ENGINES
 from impala_tf.config.errors import ConfigError, LevelRaisedError
 from impala_tf.config.flag_values import (
     BUILT_IN,

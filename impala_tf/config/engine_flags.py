@@ -26,47 +26,6 @@ class SlurmConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class KubernetesConfig:
-    """--engine=kubernetes."""
-
-    kubernetes_learners: int = 1
-    """--engine=kubernetes: pods with a learner. The volume of several must be ReadWriteMany."""
-    kubernetes_actors: int = 1
-    """--engine=kubernetes: pods with actors, each with --actors_per_node of them.
-    Default of that: one per CPU in --kubernetes_actor_resources."""
-    kubernetes_namespace: str = ""
-    """--engine=kubernetes: an existing namespace. Default: that of kubectl's context."""
-    kubernetes_learner_image: str = "impala-tf-learner:latest"
-    """--engine=kubernetes: image of learners, from docker/Dockerfile, in your registry."""
-    kubernetes_actor_image: str = "impala-tf-actor:latest"
-    """--engine=kubernetes: image of actors."""
-    kubernetes_learner_resources: str = "cpu=2,memory=8Gi"
-    """--engine=kubernetes: what a pod with a learner gets: NAME=QUANTITY, comma separated, such as
-    cpu=8,memory=32Gi,nvidia.com/gpu=1."""
-    kubernetes_actor_resources: str = "cpu=1,memory=2Gi"
-    """--engine=kubernetes: what a pod with actors gets."""
-    kubernetes_storage: str = "10Gi"
-    """--engine=kubernetes: size of the volume that is claimed for the logdir."""
-    kubernetes_storage_class: str = ""
-    """--engine=kubernetes: storage class of that volume. Default: the cluster's."""
-    kubernetes_claim: str = ""
-    """--engine=kubernetes: an existing volume claim for the logdir, in place of a new one."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SkypilotConfig:
-    """--engine=skypilot."""
-
-    skypilot_learners: int = 1
-    """--engine=skypilot: nodes with a learner."""
-    skypilot_actors: int = 1
-    """--engine=skypilot: nodes with actors. SkyPilot gives all nodes the same resources."""
-    skypilot_resources: str = ""
-    """--engine=skypilot: what it looks for, as in its YAML: NAME=VALUE, comma separated, such as
-    infra=aws,cpus=16+,use_spot=true."""
-
-
-@dataclasses.dataclass(frozen=True)
 class RayConfig:
     """--engine=ray."""
 

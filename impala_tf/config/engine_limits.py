@@ -8,16 +8,8 @@ from typing import Any
 
 from impala_tf.config.flag_values import BUILT_IN, ENGINE_FLAGS
 
-_QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
-_CORES = r"[0-9]+(\.[0-9]+)?m?"
-_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
-_RESOURCE = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LEAST_SLURM_MINUTES = 4
 """The start takes one, and each job must get past its last checkpoint. Slurm rounds seconds up."""
-FAR_ENGINES = ("kubernetes", "skypilot")
-"""Engines that keep the run's folder on a disk that the submitting machine does not have."""
 
 
 def problems(flags: dict[str, Any]) -> list[str]:
@@ -47,20 +39,12 @@ def problems(flags: dict[str, Any]) -> list[str]:
         ]
     if flags["mode"] != "train":
         lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
-    if engine in FAR_ENGINES:
-        lines += _far_problems(flags)
-    of = {
-        "ssh": _ssh,
-        "slurm": _slurm,
-        "kubernetes": _kubernetes,
-        "skypilot": _skypilot,
-        "ray": _ray,
-    }
+    of = {"ssh": _ssh, "slurm": _slurm, "ray": _ray}
     return lines + of[engine](flags)
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Returns {NAME: VALUE} of a flag such as cpu=2,memory=8Gi.
+    """Returns {NAME: VALUE} of a flag such as CPU=4,GPU=1.
 
     Raises:
       ValueError: a part of it is not NAME=VALUE, or a name is given twice.
@@ -88,15 +72,6 @@ def _resources(
             problems.append(f"{flag}: {error}")
         else:
             yield flag, resources
-
-
-def _far_problems(flags: dict[str, Any]) -> list[str]:
-    engine, lines = flags["engine"], []
-    if flags["fresh"]:
-        lines.append(f"--fresh: the run's folder is with {engine}; give another --logdir")
-    if flags["join_learners"]:
-        lines.append(f"--join_learners: with --engine={engine}, give --{engine}_learners")
-    return lines
 
 
 def _ssh(flags: dict[str, Any]) -> list[str]:
@@ -132,50 +107,6 @@ def _slurm_seconds(time: str) -> int:
         parts = [0, *parts]
     hours, minutes, seconds = [*parts, 0, 0][:3]
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _kubernetes(flags: dict[str, Any]) -> list[str]:
-    lines = [
-        f"--kubernetes_{name}={flags[f'kubernetes_{name}']}: must be {wanted}"
-        for name, form, wanted in (
-            ("namespace", rf"({_LABEL})?", "a name of small letters, digits and -"),
-            ("learner_image", _IMAGE, "the name of an image"),
-            ("actor_image", _IMAGE, "the name of an image"),
-            ("storage", _QUANTITY, "a size such as 10Gi"),
-            ("storage_class", rf"({_SUBDOMAIN})?", "a name of small letters, digits, - and ."),
-            ("claim", rf"({_SUBDOMAIN})?", "a name of small letters, digits, - and ."),
-        )
-        if re.fullmatch(form, flags[f"kubernetes_{name}"], re.ASCII) is None
-    ]
-    both = ("kubernetes_learner_resources", "kubernetes_actor_resources")
-    for flag, resources in _resources(flags, both, lines):
-        lines += [
-            f"{flag}: {resource}={quantity} must be a quantity such as cpu=2 or memory=8Gi"
-            for resource, quantity in resources.items()
-            if re.fullmatch(_RESOURCE, resource, re.ASCII) is None
-            or re.fullmatch(_CORES if resource == "cpu" else _QUANTITY, quantity, re.ASCII) is None
-        ]
-        lines += [f"{flag}: {lacking} is missing; a pod without it may take all that a"
-                  " machine has" for lacking in ("cpu", "memory")
-                  if lacking not in resources]  # fmt: skip
-    return lines
-
-
-def _skypilot(flags: dict[str, Any]) -> list[str]:
-    lines: list[str] = []
-    for flag, names in _resources(flags, ("skypilot_resources",), lines):
-        lines += [
-            f"{flag}: {name} must be the name of a field"
-            for name in names
-            if re.fullmatch(r"[a-z_]+", name) is None
-        ]
-    mirror = flags["mirror"]
-    if mirror and ("://" not in mirror or mirror.startswith("file:")):
-        lines.append(
-            f"--mirror={mirror}: would be lost with the disk of a rented machine; give a bucket"
-            " such as s3://BUCKET/NAME, or leave the flag out"
-        )
-    return lines
 
 
 def _ray(flags: dict[str, Any]) -> list[str]:

@@ -15,9 +15,7 @@ from typing import Literal
 
 from impala_tf.config.derived import DERIVED, Derived
 from impala_tf.config.engine_flags import (
-    KubernetesConfig,
     RayConfig,
-    SkypilotConfig,
     SlurmConfig,
 )
 from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
@@ -304,7 +302,7 @@ class ClusterConfig:
     Learners that arrive later join. Default: all of them at first, then 1."""
     max_hours: float | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more. With
-    --join (so on Slurm and Kubernetes), the time starts again with each job. It has no effect in
+    --join (so on Slurm), the time starts again with each job. It has no effect in
     Compose."""
     end_command: str | None = None
     """Shell command that each machine runs once all of its processes have ended, such as one that
@@ -332,11 +330,11 @@ class ClusterConfig:
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
     """--join: actor processes on each node without a learner. Default: one per core of the node."""
-    engine: Literal["", "ssh", "slurm", "kubernetes", "skypilot", "ray"] = ""
-    """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm,
-    kubernetes: submit the run as a job that starts --join on each of its nodes (docs/engines.md);
-    skypilot: write the YAML of such a job; ray: let a Ray cluster place each process, and restart
-    it elsewhere when its node is lost. --dry_run prints what the engine would get."""
+    engine: Literal["", "ssh", "slurm", "ray"] = ""
+    """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm:
+    submit the run as a job that starts --join on each of its nodes; ray: let a Ray cluster place
+    each process, and restart it elsewhere when its node is lost (docs/engines.md has others).
+    --dry_run prints what the engine would get."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,8 +350,6 @@ class Config:
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
     slurm: SlurmConfig = SlurmConfig()
-    kubernetes: KubernetesConfig = KubernetesConfig()
-    skypilot: SkypilotConfig = SkypilotConfig()
     ray: RayConfig = RayConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()

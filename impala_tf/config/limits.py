@@ -31,7 +31,6 @@ _POSITIVE = (
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
     "video_every", "eval_every", "join_learners", "actors_per_node", "slurm_learners",
-    "kubernetes_learners", "kubernetes_actors", "skypilot_learners", "skypilot_actors",
     "ray_learners", "ray_actors",
 )  # fmt: skip
 _NOT_NEGATIVE = (

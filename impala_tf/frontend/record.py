@@ -17,7 +17,7 @@ from impala_tf.logdir import replace_file
 
 NAME = "cluster.json"
 _STATUS = "status.json"  # of a learner
-_OF_ENGINES = ("slurm.json", "kubernetes.json", "skypilot.json", "ray.json")  # their records
+_OF_ENGINES = ("slurm.json", "ray.json")  # their records
 
 
 class Record(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from impala_tf.config import ClusterConfig
 from impala_tf.frontend import record
-from impala_tf.frontend.engines import kubernetes, ray, skypilot, slurm, ssh
+from impala_tf.frontend.engines import ray, slurm, ssh
 from impala_tf.frontend.engines.engine import Engine, record_path
 
 SSH = "ssh"
@@ -18,8 +18,6 @@ SSH = "ssh"
 ENGINES: dict[str, Engine[Any]] = {
     SSH: ssh,
     "slurm": slurm,
-    "kubernetes": kubernetes,
-    "skypilot": skypilot,
     "ray": ray,
 }
 """All values of --engine."""

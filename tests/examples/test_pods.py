@@ -1,4 +1,4 @@
-"""The pods of --engine=kubernetes, as processes of this machine: what their containers run."""
+"""The pods of examples/kubernetes.yaml, as processes of this machine."""
 
 from __future__ import annotations
 
@@ -13,23 +13,29 @@ from pathlib import Path
 import pytest
 import yaml
 
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import ConfigError
 from impala_tf.frontend import join
-from impala_tf.frontend.engines import kubernetes, kubernetes_manifests
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, Run, status
 
 ENTRY, HEALTH = (str(PROJECT / "docker" / name) for name in ("entrypoint.py", "health.py"))
 
 
-def arguments(text: str, role: str, folder: Path) -> list[str]:
+def arguments(role: str, folder: Path, port: int) -> list[str]:
     """The words of a pod's container, with this machine's paths and addresses."""
-    jobs = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "Job"]
-    (job,) = (each for each in jobs if each["metadata"]["name"].endswith(f"-{role}"))
+    text = (PROJECT / "examples" / "kubernetes.yaml").read_text()
+    (job,) = (
+        each
+        for each in yaml.safe_load_all(text)
+        if (each["kind"], each["metadata"]["name"]) == ("Job", f"pong-{role}")
+    )
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    words = [re.sub(r"=/(runs|credentials)", rf"={folder}/{role}/\1", word) for word in
-             container["args"]]  # fmt: skip
-    return [re.sub(r"p-\w+-learner-\d+\.p-\w+:", "127.0.0.1:", word) for word in words]
+    words = [
+        re.sub(r"=/(runs|credentials)", rf"={folder}/{role}/\1", word)
+        for word in container["args"]
+        if not word.startswith(("--level_name", "--total_environment_frames"))
+    ]
+    return [word.replace("pong-learner-0.pong:8001", f"127.0.0.1:{port}") for word in words]
 
 
 def health(temporary: Path) -> str:
@@ -49,23 +55,19 @@ def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     """They share no disk, and all that they know of each other is the learner's name."""
-    flags = Given(
-        {"engine": "kubernetes", "logdir": "p", "level_name": "CartPole-v1", "algorithm": "appo",
-         "envs_per_actor": 8, "join_port": free_port(), "metrics_interval_s": 1.0,
-         "kubernetes_actor_resources": "cpu=2,memory=1Gi", "total_environment_frames": 10**8}
-    )  # fmt: skip
-    text = kubernetes.render(flags)
     folders = [str(tmp_path / role / "credentials") for role in ("learner", "actor")]
     credentials = [sys.executable, str(PROJECT / "docker" / "credentials.py"), *folders]
     subprocess.run(credentials, check=True, env={**os.environ, "PYTHONPATH": str(PROJECT)})
-    pods = {}
+    port, pods = free_port(), {}
+    own = ("--level_name=CartPole-v1", "--total_environment_frames=100000000", "--envs_per_actor=8",
+           "--metrics_interval_s=1")  # fmt: skip
     for role in ("learner", "actor"):
         temporary = tmp_path / role / "tmp"
         temporary.mkdir()
         variables = {"JOB_COMPLETION_INDEX": "0", "TMPDIR": str(temporary)}
-        words = arguments(text, role, tmp_path)
+        words = [*arguments(role, tmp_path, port), *own]
         pods[role] = start(*words, environment=variables, script=[ENTRY])
-    logdir = tmp_path / "learner" / "runs" / kubernetes_manifests.name_of(flags)
+    logdir = tmp_path / "learner" / "runs" / "pong"
     pods["learner"].wait_until(lambda: status(logdir).get("environment_frames", 0) > 2000)
     for role, pod in pods.items():
         assert health(tmp_path / role / "tmp") == "healthy"

@@ -1,0 +1,177 @@
+"""examples/kubernetes.yaml is valid, and its parts fit each other. No cluster is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from impala_tf import config as configs
+from impala_tf.config import Given, command_line
+from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES
+from impala_tf.machine.supervision import STOP_TIMEOUT_S
+from tests.helpers.runs import PROJECT
+
+VERSION = "1.34"
+ROLES = ("learner", "actor")
+DOCUMENTS: list[dict[str, Any]] = list(
+    yaml.safe_load_all((PROJECT / "examples" / "kubernetes.yaml").read_text())
+)
+
+
+def document(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (
+        each for each in DOCUMENTS if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    )
+    return found
+
+
+def job(role: str) -> dict[str, Any]:
+    return document("Job", f"pong-{role}")["spec"]
+
+
+def pod(role: str) -> dict[str, Any]:
+    return job(role)["template"]["spec"]
+
+
+def container(role: str) -> dict[str, Any]:
+    (found,) = pod(role)["containers"]
+    return dict(found)
+
+
+def given_to(role: str, index: int) -> Given:
+    """The flags of a pod, as the entry point reads them there."""
+    word, *args = container(role)["args"]
+    assert word == "join"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOB_COMPLETION_INDEX", str(index))
+        patch.delenv("TF_CONFIG", raising=False)
+        return command_line.parse(["--join", *args])
+
+
+def fits(selector: dict[str, str], role: str) -> bool:
+    return selector.items() <= job(role)["template"]["metadata"]["labels"].items()
+
+
+def test_every_object_matches_the_schema_of_kubernetes() -> None:
+    assert [each["kind"] for each in DOCUMENTS][-2:] == ["Job", "Job"], "they start the run"
+    for each in DOCUMENTS:
+        assert each["metadata"]["labels"] == {"impala-tf/run": "pong"}
+        kubernetes_validate.validate(each, VERSION, strict=True)
+
+
+def test_learners_have_the_names_that_all_pods_are_given() -> None:
+    service = document("Service", "pong")["spec"]
+    assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
+    assert fits(service["selector"], "learner") and not fits(service["selector"], "actor")
+    assert pod("learner")["subdomain"] == "pong"
+    (port,) = service["ports"]
+    (listens,) = container("learner")["ports"]
+    assert port["targetPort"] == listens["name"] and port["port"] == listens["containerPort"]
+    size = job("learner")["completions"]
+    names = [f"pong-learner-{index}.pong:{port['port']}" for index in range(size)]
+    for role in ROLES:
+        assert given_to(role, 0)["learner_hosts"].split(",") == names
+
+
+def test_learner_and_actors_belong_to_the_same_run() -> None:
+    first, second = (
+        configs.wire_digest(configs.resolve(given_to(role, 0), "image")) for role in ROLES
+    )
+    assert first == second
+    found = given_to("actor", 3)
+    assert (found["job_name"], found["task"]) == ("actor", 3)
+    assert found["num_actors"] == found["actors_per_node"] * job("actor")["completions"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_job_ends_with_the_run_and_outlives_its_machines(role: str) -> None:
+    spec = job(role)
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"]
+    assert pod(role)["restartPolicy"] == "Never", "podFailurePolicy needs it"
+    assert pod(role)["terminationGracePeriodSeconds"] > STOP_TIMEOUT_S
+    drained, left, refused = spec["podFailurePolicy"]["rules"]
+    assert (drained["action"], left["action"], refused["action"]) == ("Ignore", "Ignore", "FailJob")
+    assert drained["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert left["onExitCodes"] == {"containerName": role, "operator": "In", "values": [75]}
+    assert refused["onExitCodes"]["values"] == [2], "wrong flags do not get right by a restart"
+    (over,) = spec["successPolicy"]["rules"]
+    assert over == ({"succeededIndexes": "0"} if role == "learner" else {"succeededCount": 1})
+    assert given_to(role, 0)["idle_exit_minutes"] == 60, "no actor waits for ever"
+
+
+def test_only_this_runs_pods_can_reach_the_learners() -> None:
+    closed = document("NetworkPolicy", "pong-closed")["spec"]
+    assert all(fits(closed["podSelector"]["matchLabels"], role) for role in ROLES)
+    assert closed["policyTypes"] == ["Ingress"] and "ingress" not in closed
+    policies = [each for each in DOCUMENTS if each["kind"] == "NetworkPolicy"]
+    assert len(policies) == 3
+    for role, name in (("actor", "pong-actors"), ("learner", "pong-learners")):
+        opened = document("NetworkPolicy", name)["spec"]
+        to = opened["podSelector"]["matchLabels"]
+        assert fits(to, "learner") and not fits(to, "actor") and "impala-tf/run" in to
+        (rule,) = opened["ingress"]
+        (source,) = rule["from"]
+        of = source["podSelector"]["matchLabels"]
+        assert [each for each in ROLES if fits(of, each)] == [role] and "impala-tf/run" in of
+    (rule,) = document("NetworkPolicy", "pong-actors")["spec"]["ingress"]
+    (listens,) = container("learner")["ports"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": listens["containerPort"]}]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_pods_run_unprivileged_and_cannot_gain_privileges(role: str) -> None:
+    context = pod(role)["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert (context["runAsUser"], context["fsGroup"]) == (1000, 1000)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in pod(role)["containers"] + pod(role)["initContainers"]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert each["resources"]["requests"].keys() >= {"cpu", "memory"}
+        assert "memory" in each["resources"]["limits"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_probes_run_the_images_health_check(role: str) -> None:
+    check = (PROJECT / "docker" / "Dockerfile").read_text()
+    assert 'CMD ["python", "docker/health.py"]' in check
+    command = ["python", "/opt/impala_tf/docker/health.py"]
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container(role)[probe]["exec"]["command"] == command
+    assert container("learner")["readinessProbe"]["exec"]["command"] == command
+
+
+@pytest.mark.parametrize(("role", "files"), [("learner", LEARNER_FILES), ("actor", ACTOR_FILES)])
+def test_each_role_gets_only_its_own_credentials(role: str, files: tuple[str, ...]) -> None:
+    volumes = {volume["name"]: volume for volume in pod(role)["volumes"]}
+    secrets = [v["secret"]["secretName"] for v in volumes.values() if "secret" in v]
+    assert secrets == [f"pong-{role}"]
+    (copies,) = pod(role)["initContainers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in copies["volumeMounts"]}
+    install, mode, target, *paths = copies["command"]
+    assert (install, mode) == ("install", "--mode=600")
+    assert target == f"--target-directory={mounts['credentials']}"
+    assert {*paths} == {f"{mounts['secret']}/{name}" for name in files}
+    assert volumes["credentials"]["emptyDir"]["medium"] == "Memory"
+    assert given_to(role, 0)["credentials"] == mounts["credentials"]
+    used = {mount["name"]: mount["mountPath"] for mount in container(role)["volumeMounts"]}
+    assert used["credentials"] == mounts["credentials"]
+    assert used["tmp"] == "/tmp"
+
+
+def test_only_learners_have_the_volume_and_their_logdir_is_on_it() -> None:
+    paths = {mount["name"]: mount["mountPath"] for mount in container("learner")["volumeMounts"]}
+    assert Path(given_to("learner", 0)["logdir"]).parent == Path(paths["runs"])
+    assert document("PersistentVolumeClaim", "pong")
+    volumes = {volume["name"]: volume for volume in pod("learner")["volumes"]}
+    assert volumes["runs"]["persistentVolumeClaim"] == {"claimName": "pong"}
+    of_actors = {volume["name"]: volume for volume in pod("actor")["volumes"]}
+    assert "emptyDir" in of_actors["runs"]
