@@ -54,7 +54,7 @@ _MAINS = {
     "actor": "processes.actor_main",
     "test": "processes.evaluate_main",
     "report": "reporting.report_main",
-    "export": "processes.export_main",
+    "export": "sharing.export_main",
     "describe": "measure.describe_main",
     "benchmark": "measure.benchmark_main",
 }
@@ -88,9 +88,7 @@ def _run(given: Given) -> int:
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
-    shares = what == "export" and given["to"] is not None
-    name = "sharing.share_main" if shares else _MAINS[what]
-    status: int = importlib.import_module(f"impala_tf.{name}").main(given)
+    status: int = importlib.import_module(f"impala_tf.{_MAINS[what]}").main(given)
     return status
 
 

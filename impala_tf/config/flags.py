@@ -36,7 +36,7 @@ class RunConfig:
     report: write a page that compares the runs in --logdir;
     describe: print the agent's layers, memory and speed on this machine, without a run;
     benchmark: measure every part of a run on this machine and the whole run: what limits it?
-    export: write the policy in --logdir as a TensorFlow SavedModel, with a player."""
+    export: write the agent in --logdir as a folder to share (--to)."""
     logdir: Derived[str] = DERIVED
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds this run, the run resumes. If it holds another run, this one is refused.

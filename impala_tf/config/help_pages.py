@@ -57,9 +57,8 @@ COMMANDS = {
         ("logdir", "report_folder", "report_return", "report_videos", "trust_level_module"),
     ),
     "export": Command(
-        "write a run's policy for others: a SavedModel, or a folder to share",
-        ("logdir", "to", "export_precision", "checkpoint", "test_num_episodes",
-         "trust_level_module"),
+        "write a run's agent for others: a folder to share",
+        ("logdir", "to", "checkpoint", "test_num_episodes", "trust_level_module"),
     ),
     "describe": Command(
         "print an agent's layers, memory and speed on this machine",

@@ -282,9 +282,6 @@ def _export_problems(flags: dict[str, Any]) -> list[str]:
         return ["--to: writes a folder to share with --mode=export; leave it out here"]
     if flags["to"] == "":
         return ["--to=: name a folder that is new or empty"]
-    if flags["export_precision"] != "float32" and flags["to"] is None:
-        return [f"--export_precision={flags['export_precision']}: works only with --to=FOLDER; add"
-                " --to or leave this flag out"]  # fmt: skip
     return []
 
 

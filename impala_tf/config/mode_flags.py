@@ -45,13 +45,9 @@ class ExportConfig:
     """--mode=export."""
 
     to: str | None = None
-    """A new folder for others: a model card with curve and evaluation, and a model that plays
-    without TensorFlow (--mode=test --logdir=FOLDER). The Hugging Face hub takes it as it is.
-    It plays --test_num_episodes games for the card. Default: LOGDIR/export, with a SavedModel
-    only."""
-    export_precision: Literal["float32", "float16", "int8"] = "float32"
-    """With --to: the number format of the model's weights. float16 and int8 need a half and a
-    quarter of the space, and leave the SavedModel out."""
+    """A new folder for others: a model card with curve and evaluation, a model that plays without
+    TensorFlow (--mode=test --logdir=FOLDER), and a SavedModel. The Hugging Face hub takes it as it
+    is. It plays --test_num_episodes games for the card. Default: LOGDIR/export."""
 
 
 @dataclasses.dataclass(frozen=True)

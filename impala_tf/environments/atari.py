@@ -110,13 +110,6 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     return LifeLoss(games) if env.terminal_on_life_loss else games
 
 
-def recipe(env: EnvironmentConfig) -> dict[str, Any]:
-    """Returns ALE's own vector environment with its settings; see `suites.recipe`."""
-    settings = {"game": rom_of(env.level_name), "num_envs": 1, **_settings(env)}
-    make = {"imports": [], "make": "ale_py.vector_env:AtariVectorEnv", "settings": settings}
-    return {**make, "lost_life_starts_episode": env.terminal_on_life_loss}
-
-
 def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """Returns one game whose observations are the full screen in colour, uint8 [1, 1, H, W, 3].
 
@@ -237,7 +230,6 @@ SUITE = Suite(
     make=make,
     make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
     time_limit=time_limit,
-    recipe=recipe,
     lists={"atari57": ATARI57},
     # So all games have the same 18 actions.
     flags_beside_others=lambda env: dataclasses.replace(env, full_action_space=True),

@@ -30,7 +30,6 @@ from impala_tf.environments.batched import (
     main_hidden,
 )
 from impala_tf.environments.images import as_image
-from impala_tf.environments.own_levels import OLD_GYM
 from impala_tf.environments.registered import find, installed, module_of
 from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec, ObservationSpec
@@ -177,29 +176,6 @@ def image_notes(env: EnvironmentConfig) -> list[str]:
         )
     finally:
         close(vector)
-
-
-def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
-    """Returns how to make the level with Gymnasium alone; see `suites.recipe`.
-
-    None unless agents see the level's observations unchanged.
-    """
-    is_own = own_levels.is_own(env.level_name) or env.level_wrappers
-    if env.num_action_repeats > 1 or env.level_name.startswith(OLD_GYM) or is_own:
-        return None
-    registered = find(env.level_name)
-    mode = "sync" if registered.entry_point else "vector_entry_point"
-    kwargs = own_levels.registered_kwargs(env, registered)
-    vector = gymnasium.make_vec(registered, 1, vectorization_mode=mode, **kwargs)
-    space = vector.single_observation_space
-    close(vector)
-    parts = space.spaces.values() if isinstance(space, Dict) else [space]
-    if not all(isinstance(part, Box) for part in parts) or _is_rearranged(space):
-        return None
-    module, _, name = env.level_name.rpartition(":")
-    settings = {"id": name, "num_envs": 1, "vectorization_mode": mode, **kwargs}
-    imports = [module] if module else []
-    return {"imports": imports, "make": "gymnasium:make_vec", "settings": settings}
 
 
 def _is_rearranged(space: Space[Any]) -> bool:
@@ -379,7 +355,6 @@ SUITE = Suite(
     make_rendered=make_rendered,
     may_render=may_render,
     image_notes=image_notes,
-    recipe=recipe,
     uses_free_cores=True,
     takes_own=True,
     module_of=module_of,

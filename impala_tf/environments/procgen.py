@@ -58,12 +58,6 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     )
 
 
-def recipe(env: EnvironmentConfig) -> dict[str, Any]:
-    """Returns EnvPool's own vector environment with its settings; see `suites.recipe`."""
-    settings = {"task_id": _task(env), "num_envs": 1, **_settings(env)}
-    return {"imports": [], "make": "envpool:make_gymnasium", "settings": settings}
-
-
 def level_range(env: EnvironmentConfig) -> str:
     """Returns the range of levels that are played: '0-199', or 'from 200' without an end."""
     if env.num_levels == 0:
@@ -190,7 +184,6 @@ SUITE = Suite(
     spec=spec,
     make=Games,
     make_rendered=lambda env: Games(env, num_envs=1, num_threads=1),
-    recipe=recipe,
     lists={"procgen16": PROCGEN16},
     score_range=lambda env: PROCGEN_SCORES[env.distribution_mode].get(_name(env)),
     level_range=level_range,

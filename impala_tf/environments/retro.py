@@ -169,7 +169,6 @@ def _game(level_name: str) -> str:
     return game
 
 
-# There is no recipe, because the preprocessing is this package's.
 def installed() -> list[str]:
     """Returns the names of the games whose ROMs are imported."""
     if importlib.util.find_spec("stable_retro") is None:

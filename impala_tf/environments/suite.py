@@ -30,7 +30,6 @@ class Suite:
       time_limit: returns the time limit of a game, in agent steps; None: if there is one, the
         level's spec has it.
       image_notes: returns a line for each image of a level of which agents would see little.
-      recipe: returns how to make one environment without this package (see `suites.recipe`).
       about: a line about its levels.
       installed: returns the names of the levels on this machine.
       lists: {name: level names}, names that stand for several levels in --level_name.
@@ -52,7 +51,6 @@ class Suite:
     may_render: Callable[[EnvironmentConfig], bool] = lambda env: True
     time_limit: Callable[[EnvironmentConfig], int | None] = lambda env: None
     image_notes: Callable[[EnvironmentConfig], list[str]] = lambda env: []
-    recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env
     uses_free_cores: bool = False

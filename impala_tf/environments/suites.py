@@ -181,16 +181,6 @@ def action_space(env: EnvironmentConfig) -> Space[Any]:
     return space
 
 
-def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
-    """Returns how to make one environment without this package, JSON-able.
-
-    Returns:
-      {"imports": modules to import first, "make": "module:function", "settings": its arguments};
-      None if only this package can make the environment as agents see it.
-    """
-    return None if len(levels(env)) > 1 else suite_of(env).recipe(env)
-
-
 def time_limit(env: EnvironmentConfig, index: int = 0) -> int:
     """Returns the time limit of a game of level `index`, in agent steps; 0: none is known."""
     level = levels(env)[index]

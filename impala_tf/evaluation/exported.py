@@ -1,4 +1,4 @@
-"""The folder that `--mode=export --to=FOLDER` writes, and an agent that acts with its model.
+"""The folder that `--mode=export` writes, and an agent that acts with its model.
 
 It does not need TensorFlow: LiteRT runs the network, as it does for actors.
 """
@@ -38,7 +38,6 @@ class About(NamedTuple):
     level: Mapping[str, Any]  # what `seen` returns for the level
     agent_name: str
     algorithm: str
-    precision: str
     environment_frames: int
     core_state: list[list[int]]  # shapes without the leading N; [] for a feed-forward core
     has_q_values: bool

@@ -31,7 +31,7 @@ from impala_tf.types import ArraySpec, EnvironmentSpec, Nest
 # The bits of -8192.0. Labels count up from there, towards larger negative numbers.
 _FIRST_LABEL = 0xC6000000
 _TOLERANCE, _INT8_TOLERANCE = 1e-3, 0.1
-Precision = Literal["float32", "float16", "int8"]
+Precision = Literal["float32", "int8"]
 # The converter folds the division of pixels by 255 into the weights of the first layer.
 _SCALES = (np.float32(1), np.float32(1) / np.float32(255))
 
@@ -87,19 +87,17 @@ def _noise_of_weights(agent: Agent) -> dict[int, np.ndarray]:
     return noise
 
 
-def whole_file(agent: Agent, spec: EnvironmentSpec, precision: Precision) -> bytes:
+def whole_file(agent: Agent, spec: EnvironmentSpec) -> bytes:
     """Returns the agent's network for one environment in LiteRT's file format, with its weights.
 
     Args:
       agent: the agent; its variables are read.
       spec: the level's specification.
-      precision: the dtype of the weights in the file. LiteRT computes in float32, except for
-        products with int8 weights: it rounds the other factor to int8, too.
 
     Raises:
       ConversionError: the network has operations that LiteRT lacks.
     """
-    return _file(agent, spec, 1, precision)
+    return _file(agent, spec, 1)
 
 
 def _labels(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -138,8 +136,6 @@ def _file(
     converter = tf.lite.TFLiteConverter.from_concrete_functions([act.get_concrete_function()], act)
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if precision == "float16":
-        converter.target_spec.supported_types = [tf.float16]
     try:
         with silenced_stderr():
             file: bytes = converter.convert()

@@ -176,14 +176,6 @@ def test_flags_that_would_change_the_agent_are_refused(
     [
         (["--to=x"], "--to: writes a folder to share with --mode=export; leave it out here"),
         (["--mode=export", "--to="], "--to=: name a folder that is new or empty"),
-        (
-            ["--mode=export", "--export_precision=int8"],
-            "--export_precision=int8: works only with --to=FOLDER; add --to or leave this flag out",
-        ),
-        (
-            ["--mode=export", "--to=x", "--export_precision=int4"],
-            "--export_precision=int4: must be one of float32, float16, int8",
-        ),
     ],
 )
 def test_flags_that_do_not_fit(words: list[str], problem: str) -> None:

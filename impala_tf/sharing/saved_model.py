@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +12,9 @@ from gymnasium.spaces import Box, Space
 
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs, to_network
-from impala_tf.config import ConfigError
 from impala_tf.environments import spaces
 from impala_tf.environments.observations import layout_of, parts_of
-from impala_tf.evaluation import exported_player
-from impala_tf.evaluation.games import LONGEST_GAME
-from impala_tf.logdir import write_atomically
+from impala_tf.logdir import os_error
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
 _CORE_STATE = "core_state_{}"
@@ -151,53 +146,21 @@ def input_names(observation: ObservationSpec | dict[str, ObservationSpec]) -> di
     return names
 
 
-def export(
-    agent: Agent,
-    spec: EnvironmentSpec,
-    action_space: Any,
-    recipe: dict[str, Any] | None,
-    folder: Path,
-    flag: str = "--logdir",
-    longest_game: int = LONGEST_GAME,
-) -> list[str]:
-    """Writes the SavedModel with the signatures "sampled" and "greedy", and its player.
+def write(agent: Agent, spec: EnvironmentSpec, action_space: Space[Any], folder: Path) -> None:
+    """Writes a SavedModel with the signatures "sampled" and "greedy".
 
     Args:
       agent: the trained agent.
       spec: the level's specification.
       action_space: the level's actions.
-      recipe: how to make the level's environment without this package (see `suites.recipe`); None:
-        this is not possible, and no player is written.
-      folder: the folder to write, which is replaced if it exists.
-      flag: the flag that determines the folder, for messages.
-      longest_game: after how many agent steps the player cuts a game.
-
-    Returns:
-      The names of the written files.
+      folder: the folder to write.
 
     Raises:
-      ConfigError: the model cannot be written, such as on a full disk.
+      OSError: the model cannot be written, such as on a full disk.
     """
     policy = Policy(agent, spec, action_space)
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
-    temporary = folder.with_name(f".tmp-{folder.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        tf.saved_model.save(policy, str(temporary), signatures=signatures)
+        tf.saved_model.save(policy, str(folder), signatures=signatures)
     except (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError) as error:
-        raise ConfigError(f"{flag}: cannot write {folder}: {error.message}") from error
-    written = ["saved_model.pb"]
-    if recipe is not None:
-        inputs = input_names(spec.observation)
-        level = {
-            "level_name": spec.level_name,
-            "protocol": spec.protocol,
-            "inputs": inputs,
-            "longest_game": longest_game,
-        }
-        write_atomically(temporary / "level.json", json.dumps(level | recipe, indent=1) + "\n")
-        shutil.copyfile(exported_player.__file__, temporary / "play.py")
-        written += ["level.json", "play.py"]
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)
-    return written
+        raise os_error(error.message, folder) from error

@@ -1,11 +1,7 @@
-"""An exported policy plays as its agent does, and without this package."""
+"""An exported SavedModel answers as its agent does."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +13,10 @@ from gymnasium.spaces import Box
 from impala_tf.agents.inputs import to_network
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.observations import layout_of, parts_of
-from impala_tf.evaluation import exported_player
-from impala_tf.evaluation.export import export, input_names, to_environment
+from impala_tf.sharing.saved_model import input_names, to_environment, write
 from impala_tf.types import EnvOutput
 from tests.helpers.agents import make_agent
 from tests.helpers.games import WORLDS, environment_of, level, pong
-from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -33,12 +27,6 @@ LEVELS = {
     "parts": (level(f"{WORLDS}:Everything-v0"), "ShallowConvNetAgent"),
     "names of parts": (level(f"{WORLDS}:Goals-v0"), "MLPAgent"),
 }
-# As if this package was not installed.
-PLAY = """
-import runpy, sys
-sys.modules["impala_tf"] = None
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
-"""
 
 
 def exported(name: str, folder: Path) -> Any:
@@ -48,9 +36,7 @@ def exported(name: str, folder: Path) -> Any:
     rng = np.random.default_rng(0)
     for variable in agent.variables:
         variable.assign(np.abs(0.3 * rng.normal(size=variable.shape)))
-    vector = suites.make(env, 1, seed=1)
-    export(agent, spec, vector.single_action_space, suites.recipe(env), folder)
-    vector.close()
+    write(agent, spec, suites.action_space(env), folder)
     return agent
 
 
@@ -62,9 +48,7 @@ def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) ->
     agent = exported(name, tmp_path / "export")
     act = tf.saved_model.load(str(tmp_path / "export")).signatures["greedy"]
     environment = environment_of(env, num_envs=3)
-    vector = suites.make(env, 1, seed=1)
-    convert = spaces.action_converter(vector.single_action_space)
-    vector.close()
+    convert = spaces.action_converter(suites.action_space(env))
     env_output, state = environment.reset(), agent.initial_state(3)
     saved_state = {
         f"core_state_{n}": tf.constant(part) for n, part in enumerate(tf.nest.flatten(state))
@@ -106,66 +90,6 @@ def test_exported_actions_are_those_of_the_environment(space: Box) -> None:
     found = to_environment(space)(tf.constant(actions)).numpy()
     np.testing.assert_array_equal(found, spaces.action_converter(space)(actions))
     assert all(space.contains(each) for each in found)
-
-
-def played(folder: Path, *arguments: str) -> str:
-    """Runs an exported player where impala_tf cannot be imported; returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", PLAY, str(folder / "play.py"), *arguments],
-        cwd=folder.parent,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("words", [("0",), ("three",), ("3", "greddy")])
-def test_a_player_names_a_wrong_argument(words: tuple[str, ...]) -> None:
-    """Whoever gets it does not know this project; a traceback, or a mean of nan, says nothing."""
-    done = subprocess.run(
-        [sys.executable, exported_player.__file__, *words], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "play.py: error: " in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "stacked frames",
-        pytest.param("continuous", marks=pytest.mark.long),
-        pytest.param("last action", marks=pytest.mark.long),
-        "names of parts",
-    ],
-)
-def test_the_player_needs_no_impala_tf(name: str, tmp_path: Path) -> None:
-    folder = tmp_path / "[1] \\a" / "export"  # signs that TensorFlow reads as a pattern
-    folder.parent.mkdir()
-    exported(name, folder)
-    assert played(folder, "2", "greedy").startswith("2 games: mean ")
-
-
-def test_the_player_cuts_games_that_do_not_end(tmp_path: Path) -> None:
-    """CartPole lasts at least 8 steps, and each gives a reward of 1."""
-    env, agent_name = LEVELS["last action"]
-    spec, space = suites.spec(env), suites.action_space(env)
-    agent, folder = make_agent(agent_name, spec), tmp_path / "export"
-    export(agent, spec, space, suites.recipe(env), folder, longest_game=5)
-    cut, result = played(folder, "3").splitlines()
-    assert cut.startswith("3 of 3 games had not ended after 5 steps and were cut there; ")
-    assert result.startswith("3 games: mean 5.00, returns [5.0, 5.0, 5.0]; ")
-
-
-def test_a_level_that_looks_different_without_this_package_has_no_player(tmp_path: Path) -> None:
-    exported("parts", tmp_path / "export")
-    assert not (tmp_path / "export" / "play.py").exists()
-    assert suites.recipe(level("CartPole-v1", num_action_repeats=2)) is None
-    # Its cells are 0 and 1, and agents see 0 and 255.
-    assert suites.recipe(level("MinAtar/Breakout-v1")) is None
-    assert json.dumps(suites.recipe(level("procgen:coinrun")))
 
 
 def test_each_part_has_a_name_of_its_own() -> None:
