@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from impala_tf.callbacks import Callback
     from impala_tf.config.errors import ConfigError
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 __all__ = [
     "Agent",
     "Callback",

@@ -137,7 +137,7 @@ def submit(given: Given) -> int:
 
     name = given["engine"] or registry.SSH
     config, spec = _checked(given)
-    run_folder.check_flags(config, Logdir(Path(config.run.logdir)))
+    configs.check_windows(config)
     callbacks.load(config.run)
     for note in image_notes(config.environment, spec):
         print(f"note: {note}", file=sys.stderr)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import AGENTS, Config, ConfigError
+from impala_tf.config import Config, ConfigError
 from impala_tf.types import EnvironmentSpec
 
 _LABELS = {  # the fields of a checkpoint's "identity", and their names in messages
@@ -20,14 +20,6 @@ _LABELS = {  # the fields of a checkpoint's "identity", and their names in messa
     "observation_shape": "observation shape",
     "observation_normalization": "observation normalization",
     "optimizer": "optimizer",
-}
-# The fields of checkpoints from before these could be chosen.
-_BEFORE = {
-    "width_scale": 1,
-    "heads": "policy",
-    "layer_norm": False,
-    "observation_normalization": "none",
-    "optimizer": "rmsprop",
 }
 
 
@@ -62,7 +54,6 @@ def check_compatible(
       logdir: the run's folder, for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
-    saved = complete(saved)
     problems = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
         f" {_as_json(current.get(name))}; choose another --logdir"
@@ -71,12 +62,6 @@ def check_compatible(
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def complete(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the signature in a checkpoint, with fields that an older version did not write."""
-    name = saved.get("agent_name")  # before --core, checkpoints had the agent's own core
-    return {**_BEFORE, "core": AGENTS[name].core if name in AGENTS else None, **saved}
 
 
 def _as_json(value: Any) -> Any:

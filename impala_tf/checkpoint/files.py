@@ -19,7 +19,7 @@ from impala_tf.config import ConfigError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-"""Increase it when older versions can no longer read what this one writes."""
+"""The format of checkpoints. A change that other versions cannot read gives it another number."""
 
 
 class DamagedError(Exception):
@@ -80,7 +80,7 @@ def read_state(checkpoint: Path) -> Any:
 
     Raises:
       DamagedError: a file is missing, unreadable or changed.
-      ConfigError: a newer version wrote it.
+      ConfigError: it has another format.
     """
     for name, written in _read_json(checkpoint / MANIFEST, "files").items():
         try:
@@ -220,6 +220,9 @@ def _read_json(path: Path, key: str) -> Any:
         raise DamagedError(f"{path.name}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path.name} is unreadable: {error}") from error
-    if written_by > FORMAT:
-        raise ConfigError(f"{path}: a newer version of impala_tf wrote it; use that version")
+    if written_by != FORMAT:
+        raise ConfigError(
+            f"{path}: has format {written_by}, but this version of impala_tf reads format {FORMAT};"
+            " use the version that wrote it"
+        )
     return value

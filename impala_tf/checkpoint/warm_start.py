@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.checkpoint import files
-from impala_tf.checkpoint.compatibility import complete
 from impala_tf.config import AGENTS, ConfigError, composition, plug_ins, to_flag
 from impala_tf.logdir import Logdir
 
@@ -25,7 +24,6 @@ class Source(NamedTuple):
     path: Path
     identity: Mapping[str, Any]  # see `compatibility.signature_of`
     environment_frames: int
-    statistics_format: int  # see `learner.statistics.FORMAT`
 
 
 def find(start_from: str) -> Source:
@@ -141,13 +139,7 @@ def _state_of(checkpoint: Path, problem: str) -> Any:
 
 
 def _source(path: Path, state: Mapping[str, Any]) -> Source:
-    counters = state["counters"]
-    return Source(
-        path,
-        complete(state["identity"]),
-        int(counters["environment_frames"]),
-        int(counters.get("statistics_format", 1)),
-    )
+    return Source(path, state["identity"], int(state["counters"]["environment_frames"]))
 
 
 def _composition(identity: Mapping[str, Any]) -> Any:

@@ -219,9 +219,7 @@ def _split_sizes(config: Config) -> list[tuple[int, str]]:
 
 
 def check_windows(config: Config) -> None:
-    """Raises ConfigError if --n_step is longer than an unroll, where windows end. For new runs.
-
-    Older runs may have such flags, and can still be resumed and played.
+    """Raises ConfigError if --n_step is longer than an unroll, where windows end.
 
     Args:
       config: the run's config.

@@ -51,7 +51,7 @@ def missing(
     Args:
       given: the flags of the command.
       saved: {flag: resolved value} of the run in --logdir.
-      saved_sources: {flag: where its value comes from}, or {} if not known.
+      saved_sources: {flag: where its value comes from}.
 
     Returns:
       {flag: value} that the run was given and cannot resume without. {} if the command itself has
@@ -62,7 +62,7 @@ def missing(
     return {
         name: value
         for name, value in saved.items()
-        if name not in MAY_CHANGE and saved_sources.get(name) == "given"
+        if name not in MAY_CHANGE and saved_sources[name] == "given"
     }
 
 
@@ -75,9 +75,8 @@ def differences(
     """Returns the flags by which a config belongs to another run than the saved one.
 
     Args:
-      saved: {flag: resolved value} of the saved run. Flags that it lacks, as an old run may, are
-        not compared.
-      saved_sources: {flag: where its value comes from} (see `config.sources`), or {} if not known.
+      saved: {flag: resolved value} of the saved run; {} if there is none.
+      saved_sources: {flag: where its value comes from} (see `config.sources`).
       config: the config to compare.
       sources: where the values of `config` come from.
 
@@ -86,17 +85,15 @@ def differences(
       follows from flags that may change, as ppo's batch size follows from the number of actors; or
       if it is the preset's only for some values of those flags, such as ppo's minibatches.
     """
-    if saved:
-        saved = {"start_from": "", **saved}  # an earlier version always started without
+    if not saved:
+        return {}
     values = {name: value for name, value in to_dict(config).items() if name not in MAY_CHANGE}
-    if isinstance(level := saved.get("level_name"), str):
-        saved = {**saved, "level_name": level.strip()}  # earlier versions kept blanks around it
     changed = {
         name: (saved[name], value)
         for name, value in values.items()
-        if name in saved and not _is_same(name, saved[name], value)
+        if not _is_same(name, saved[name], value)
     }
-    origins = {name: {sources[name], saved_sources.get(name, sources[name])} for name in values}
+    origins = {name: {sources[name], saved_sources[name]} for name in changed}
     changed = {
         name: pair
         for name, pair in changed.items()
@@ -117,8 +114,8 @@ def _is_same(name: str, one: Any, other: Any) -> bool:
 def actors_change(saved: Mapping[str, Any], config: Config) -> str:
     """Returns which values of learning have changed in a resumed run, in words; '' if none.
 
-    These are values that nobody gave. Most follow from the numbers of environments, actors and
-    learners; in a run of an older version, others follow from defaults that it did not have.
+    These are values that nobody gave, and that follow from the numbers of environments, actors and
+    learners.
 
     Args:
       saved: {flag: resolved value} of a run that is the config's, as `differences` tells.

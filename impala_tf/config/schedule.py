@@ -38,10 +38,7 @@ def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> st
       config: the config of the resumed run.
       frames: environment frames so far.
     """
-    before = saved.get("schedule_frames") or saved.get("total_environment_frames")
-    if not isinstance(before, int):
-        return ""
-    after = config.run.schedule_frames
+    before, after = saved["schedule_frames"], config.run.schedule_frames
     values = [
         (
             what,

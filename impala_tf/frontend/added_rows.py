@@ -42,7 +42,7 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
         return 0
     launcher = Launcher(record, logdir)
     _refuse_revoked(launcher, {process.node for process in new})
-    plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
+    plan = snapshot.with_code(plan, snapshot.load(logdir).digest)
     plan = plan._replace(nodes=_with_ids(plan.nodes, record.plan.nodes))
     nodes = plan.nodes_of([process.name for process in new])
     with connected(nodes, passwords, accept_new_host_keys) as machines:

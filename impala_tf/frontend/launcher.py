@@ -121,7 +121,7 @@ class Launcher:
         self.credentials = Path(record.credentials or logdir / "credentials")
         self._logdir = logdir
         self._writing = threading.Lock()  # machines may join at the same time
-        self._code = code or snapshot.load(logdir, record.level_name)
+        self._code = code or snapshot.load(logdir)
 
     def _of_session(self, run_ids: Collection[str]) -> str:
         """Returns how to stop the run that uses a tmux session, if it was launched from here."""
@@ -213,7 +213,7 @@ class Launcher:
             raise ClusterError(lines)
         return Checked(
             answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"],
-            answer.get("has_files", True),  # An earlier version of the project lacks it.
+            answer["has_files"],
         )  # fmt: skip
 
     def _end_earlier(self, runner: CommandRunner) -> None:

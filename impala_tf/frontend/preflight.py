@@ -154,7 +154,7 @@ def _project(
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         return "project", "bad", f"{text}; run {_set_up()}" if setup_may_mend(text) else text
-    ids[node.name] = answer.get("machine_id", "")  # an earlier version of the project lacks it
+    ids[node.name] = answer["machine_id"]
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"

@@ -56,12 +56,9 @@ def save(snapshot: Snapshot, logdir: Path) -> None:
     replace_file(logdir / NAME, snapshot.archive, 0o644)
 
 
-def load(logdir: Path, level_name: str) -> Snapshot:
-    """Returns the code of a launched run; today's code if an older version launched it."""
-    try:
-        archive = (logdir / NAME).read_bytes()
-    except FileNotFoundError:
-        return take(level_name)
+def load(logdir: Path) -> Snapshot:
+    """Returns the code of a launched run."""
+    archive = (logdir / NAME).read_bytes()
     digest = hashlib.sha256(gzip.decompress(archive)).hexdigest()[:_DIGITS]
     return Snapshot(archive, digest)
 

@@ -88,9 +88,8 @@ class KeepBest(Callback):
         self._last: Score | None = None
         try:
             note = json.loads(self._note.read_text())
-            # Older notes have no number of games: their scores are over 100.
-            self._best = Score(float(note[name]), int(note.get("games", GAMES)))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            self._best = Score(float(note[name]), int(note["games"]))
+        except FileNotFoundError:
             self._best = Score(float("-inf"), 0)
 
     def on_row(self, row: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from impala_tf.learner import losses
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import Losses, Scales
 from impala_tf.learner.preparation import Preparation
-from impala_tf.learner.statistics import FORMAT, RunningMoments
+from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.step import GradientStep, Learned, dense_gradients
 from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
 from impala_tf.types import EnvironmentSpec, Nest, NetworkOutput, Unroll
@@ -188,24 +188,14 @@ class PolicyStep(GradientStep):
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
-        values = None if self._values is None else ValueNormalizer(self._values)
-        own = {"advantage_moments": self._advantages, "value_normalizer": values}
+        own = {"advantage_moments": self._advantages, "value_moments": self._values}
         used = {name: part for name, part in own.items() if part is not None}
         return {**super().trackables(), **used}
 
-    def convert_statistics(self) -> None:
-        """Converts restored statistics of format 1 (see `statistics.FORMAT`)."""
-        super().convert_statistics()
-        for part in (self._advantages, self._values):
-            if part is not None:
-                part.convert()
-
-    def refresh(self, statistics_format: int = FORMAT) -> None:
-        """Sets the baseline's scale from the value targets' moments, without changing values."""
+    def refresh(self) -> None:
+        """Sets the baseline's scale, which follows from the value targets' moments."""
         if self._values is not None:
-            heads, mean = self.agent.policy_heads, self._values.mean
-            heads.unit.assign(mean, self._values.std_in(statistics_format))
-            heads.set_unit(mean, self._values.std)
+            self.agent.policy_heads.unit.assign(self._values.mean, self._values.std)
 
     def compile(self, spec: EnvironmentSpec) -> None:
         """Builds the graph of `step` now, unless minibatches have no fixed size."""
@@ -247,14 +237,6 @@ class PolicyStep(GradientStep):
 def value_moments(agent: Agent) -> RunningMoments:
     """Returns new moments of each level's value targets."""
     return RunningMoments(_VALUE_DECAY, agent.num_levels)
-
-
-class ValueNormalizer(snt.Module):
-    """Holds the value moments under the name that they have in all checkpoints."""
-
-    def __init__(self, moments: RunningMoments) -> None:
-        super().__init__()
-        self._moments = moments
 
 
 def of_resets(minibatch: Minibatch) -> Minibatch:

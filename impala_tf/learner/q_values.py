@@ -52,12 +52,6 @@ class QValueStep(GradientStep):
         own = {} if self._values is None else {"value_moments": self._values}
         return {**super().trackables(), **own}
 
-    def convert_statistics(self) -> None:
-        """Converts restored statistics of format 1 (see `statistics.FORMAT`)."""
-        super().convert_statistics()
-        if self._values is not None:
-            self._values.convert()
-
     def _sums_of(self, targets: tf.Tensor, counts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the sums of targets that learners exchange, for `_add`.
 

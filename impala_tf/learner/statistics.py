@@ -10,17 +10,13 @@ import tensorflow as tf
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
-_MIN_RMS = 0.01
+_MIN_RMS, _MIN_STD = 0.01, 0.1
 _HIGHEST = 1e15
 """Larger numbers are codes, such as "nothing there": sums of their squares overflow."""
 _TRUSTED_STEPS, _OUTLIER_STDS = 1000.0, 50.0
 """After so many observations, numbers that are further from the mean are outliers."""
 _LASTING_STEPS, _PIXEL_STEPS = 50_000.0, 5_000.0
 """As many observations those of another run count for at most (see `limit`)."""
-_MIN_STDS = (0.01, 0.01, 0.1)  # in formats 1, 2 and 3
-FORMAT = 3
-"""The format of statistics in checkpoints. 1: sums and mean squares, which are inaccurate for
-numbers far from 0; `convert` converts them to 2. 2: value_std is at least 0.01. 3: at least 0.1."""
 
 
 class RunningMoments(snt.Module):
@@ -40,7 +36,6 @@ class RunningMoments(snt.Module):
             tf.Variable(tf.zeros(shape), trainable=False, name=name)
             for name in ("weight", "mean", "variance")
         )
-        self._square = self._variance  # checkpoints name it so
 
     def add(self, count: tf.Tensor, total: tf.Tensor, squares: tf.Tensor) -> None:
         """Adds values; if there are none, nothing changes.
@@ -67,13 +62,6 @@ class RunningMoments(snt.Module):
         self._mean.assign_add(share * moved)
         self._weight.assign(weight)
 
-    def convert(self) -> None:
-        """Converts restored variables from format 1."""
-        weight = tf.maximum(self._weight, 1e-8)
-        mean = self._mean / weight
-        self._variance.assign(tf.maximum(self._square / weight - tf.square(mean), 0.0))
-        self._mean.assign(mean)
-
     @property
     def mean(self) -> tf.Tensor:
         """The mean; 0 before the first `add`."""
@@ -97,11 +85,7 @@ class RunningMoments(snt.Module):
         minimum, that noise would be scaled up to the size of real errors, and a reward would be
         hundreds of standard deviations away. Both would drown the policy gradient.
         """
-        return self.std_in(FORMAT)
-
-    def std_in(self, statistics_format: int) -> tf.Tensor:
-        """Returns the standard deviation that checkpoints of a format use as value_std."""
-        std = tf.maximum(tf.sqrt(self._variance), _MIN_STDS[statistics_format - 1])
+        std = tf.maximum(tf.sqrt(self._variance), _MIN_STD)
         return tf.where(self._weight > 0.0, std, 1.0)
 
 
@@ -134,7 +118,6 @@ class PartStatistics(snt.Module):
         self._count = tf.Variable(0.0, trainable=False, name="count")
         self._mean = tf.Variable(tf.zeros(shape), trainable=False, name="mean")
         self._deviations = tf.Variable(tf.zeros(shape), trainable=False, name="deviations")
-        self._sums, self._squares = self._mean, self._deviations  # checkpoints name them so
 
     def moments(self, observations: tf.Tensor) -> list[Moments]:
         """Returns the moments of observations [T, B, *shape], as a list of one."""
@@ -172,13 +155,6 @@ class PartStatistics(snt.Module):
         # At first, it may be that no learner of a group has a batch.
         usable = tf.math.is_finite(tf.reduce_sum(merged.deviations)) & (merged.count > 0.0)
         tf.cond(usable, assign, lambda: None)
-
-    def convert(self) -> None:
-        """Converts restored variables from format 1."""
-        mean = self._sums / tf.maximum(self._count, 1.0)
-        deviations = self._squares - self._count * tf.square(mean)
-        self._deviations.assign(tf.maximum(deviations, 0.0))
-        self._mean.assign(mean)
 
     def limit(self) -> None:
         """Makes the observations so far count less, so that the statistics soon fit another level.
@@ -233,11 +209,6 @@ class DictStatistics(snt.Module):
         """See `PartStatistics.add`."""
         for (_, part), moments in zip(self._items(), everyones, strict=True):
             part.add([moments])
-
-    def convert(self) -> None:
-        """See `PartStatistics.convert`."""
-        for _, part in self._items():
-            part.convert()
 
     def limit(self) -> None:
         """See `PartStatistics.limit`."""

@@ -17,7 +17,7 @@ from impala_tf.learner import device
 from impala_tf.learner.group import Float16Gradients, LearnerGroup
 from impala_tf.learner.observing import Observer
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import FORMAT, lasting_statistics, observation_statistics
+from impala_tf.learner.statistics import lasting_statistics, observation_statistics
 from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 
@@ -102,11 +102,6 @@ class GradientStep(abc.ABC):
         }
         return {name: part for name, part in everything.items() if part is not None}
 
-    def convert_statistics(self) -> None:
-        """Converts restored statistics of format 1 (see `statistics.FORMAT`)."""
-        if self._observations is not None:
-            self._observations.convert()
-
     def compile(self, spec: EnvironmentSpec) -> None:
         """Builds the graph of `step` now, for minibatches of the level's steps."""
         self.step.get_concrete_function(*self._arguments(spec))
@@ -145,12 +140,8 @@ class GradientStep(abc.ABC):
             ):
                 target.assign(variable)
 
-    def refresh(self, statistics_format: int = FORMAT) -> None:
-        """Recomputes what depends on restored variables. By default, nothing.
-
-        Args:
-          statistics_format: the checkpoint's `statistics.FORMAT`.
-        """
+    def refresh(self) -> None:
+        """Recomputes what depends on restored variables. By default, nothing."""
         return
 
     @abc.abstractmethod

@@ -12,7 +12,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner import device, statistics
+from impala_tf.learner import device
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import Schedules
 from impala_tf.learner.policy import PolicyStep
@@ -129,7 +129,6 @@ class Learner:
             "agent_steps": self.agent_steps,
             "environment_frames": self.environment_frames,
             "kl_factor": self._schedules.kl_factor,
-            "statistics_format": statistics.FORMAT,
         }
 
     def restore_counters(self, counters: dict[str, float]) -> None:
@@ -137,11 +136,8 @@ class Learner:
         self.learner_updates = int(counters["learner_updates"])
         self.agent_steps = int(counters["agent_steps"])
         self.environment_frames = int(counters["environment_frames"])
-        self._schedules.kl_factor = counters.get("kl_factor", 1.0)
-        saved_format = int(counters.get("statistics_format", 1))
-        if saved_format == 1:
-            self._step.convert_statistics()
-        self._step.refresh(saved_format)
+        self._schedules.kl_factor = counters["kl_factor"]
+        self._step.refresh()
 
     def not_finite(self) -> list[str]:
         """Returns the names of variables that hold a NaN or an infinity."""

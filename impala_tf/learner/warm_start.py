@@ -11,7 +11,7 @@ from impala_tf.agents.agent import Agent
 from impala_tf.checkpoint.checkpointer import MismatchError, read_variables
 from impala_tf.checkpoint.warm_start import Source, alike
 from impala_tf.config import ConfigError
-from impala_tf.learner.policy import ValueNormalizer, value_moments
+from impala_tf.learner.policy import value_moments
 from impala_tf.learner.statistics import DictStatistics, PartStatistics
 from impala_tf.learner.update import Learner
 from impala_tf.types import Nest
@@ -74,20 +74,16 @@ def _assign(source: Source, **modules: tf.Module) -> bool:
 def _take(source: Source, statistics: PartStatistics | DictStatistics) -> None:
     if not _assign(source, observation_statistics=statistics):
         return
-    if source.statistics_format == 1:
-        statistics.convert()
     statistics.limit()
 
 
 def _keep_values(source: Source, agent: Agent) -> None:
     """Makes the baseline's layer predict values, not values in the other run's unit."""
     moments = value_moments(agent)
-    if not _assign(source, value_normalizer=ValueNormalizer(moments)):
+    if not _assign(source, value_moments=moments):
         return  # it is the unit already
-    if source.statistics_format == 1:
-        moments.convert()
     heads = agent.policy_heads
-    heads.unit.assign(moments.mean, moments.std_in(source.statistics_format))
+    heads.unit.assign(moments.mean, moments.std)
     heads.set_unit(tf.zeros_like(heads.unit.mean), tf.ones_like(heads.unit.std))
 
 

@@ -65,7 +65,7 @@ def of_rows(rows: Sequence[Row], metrics: Path) -> dict[Kind, list[Point]]:
 
     For several levels, this is the score of `LevelRows` over time. A row has a point once each
     level has finished a game. Without metrics-levels.csv, as in a run of one level, the only kind
-    is GAMES. Rows of older versions that did not write this file have no points.
+    is GAMES.
 
     Args:
       rows: all rows of metrics.csv.

@@ -57,8 +57,7 @@ class EpisodeWindow:
         }
 
     def _info_mean(self, number: int) -> float | None:
-        # Games from an older version may have no info.
-        values = [episode.info[number] for episode in self._last if number < len(episode.info)]
+        values = [episode.info[number] for episode in self._last]
         return _mean([value for value in values if value is not None])
 
     def state(self) -> dict[str, Any]:

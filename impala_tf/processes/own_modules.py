@@ -55,7 +55,7 @@ def changes(described: Mapping[str, Any], given: Given) -> list[str]:
       described: the content of config.json.
       given: the run's flags.
     """
-    before = described.get("module_digests", {})  # an older version kept none
+    before = described.get("module_digests", {})
     here = files(given)
     now = digests({name: file for name, file in here.items() if name in before})
     return [
@@ -117,9 +117,7 @@ def look_where_recorded(described: Mapping[str, Any], where: str, named: Iterabl
 
 def _recorded(described: Mapping[str, Any], named: Iterable[str]) -> dict[str, Path]:
     """Returns the files of a run's modules, as far as they are on this machine."""
-    recorded = described.get("modules")
-    if not isinstance(recorded, dict):  # of an older version
-        return {}
+    recorded = described.get("modules", {})
     found = {name: Path(str(recorded[name])) for name in named if name in recorded}
     return {name: file for name, file in found.items() if _is_here(file)}
 

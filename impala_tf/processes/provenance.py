@@ -70,10 +70,6 @@ def describe(
     modules = own_modules.files(Given.of(config))
     here = machine() if device == "CPU" else f"{machine()}, {device}"
     history = list(before.get("history", []))
-    if before and not history:  # of a version that kept none
-        history = [{"git_commit": before.get("git_commit"), "flags": before.get("flags", {})}]
-    if history and "machine" not in history[-1] and "machine" in before:  # it was not kept there
-        history[-1] = {**history[-1], "machine": before["machine"]}
     old_flags = before.get("flags", {})
     changed = {name: value for name, value in flags.items() if old_flags.get(name, ...) != value}
     entry = {
@@ -121,9 +117,7 @@ def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _following_actors(described: Mapping[str, Any]) -> set[str]:
-    flags, level = described["flags"], described.get("level")
-    if not level or "preset" not in flags:  # of an older version
-        return set()
+    flags, level = described["flags"], described["level"]
     found = set(configs.following_actors(flags["preset"], level["kind"], flags["algorithm"]))
     # Where actors wait, the batch is what they all send, and a larger one is never complete.
     return found - ({"batch_size"} if flags.get("synchronization", "none") != "none" else set())
@@ -142,13 +136,11 @@ def read(logdir: Logdir) -> dict[str, Any]:
     """
     try:
         described = json.loads(logdir.config.read_text(encoding="utf-8"))
-        parts = [described["flags"], described.get("sources", {})]
+        parts = [described["flags"], described["sources"]]
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except KeyError:
-        raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)") from None
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{logdir.config}: is not a run's config.json ({error})") from None
+        raise ConfigError(f"{logdir.config}: is not a run's config.json ({error!r})") from None
     if not all(isinstance(part, dict) for part in parts):
         raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)")
     return dict(described)

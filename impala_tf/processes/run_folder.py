@@ -58,15 +58,6 @@ def check_not_exported(logdir: Logdir) -> None:
         )
 
 
-def check_flags(config: Config, logdir: Logdir) -> None:
-    """Raises ConfigError if flags of a new run have no effect.
-
-    Resumed runs, perhaps from a mirror, may come from a version that allowed such flags.
-    """
-    if config.run.fresh or not (config.run.mirror or holds_run(logdir.path)):
-        configs.check_windows(config)
-
-
 def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
     try:
         logdir.path.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from impala_tf.agents.agent import Agent, agent_here
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError, algorithm
-from impala_tf.learner.policy import ValueNormalizer, value_moments
+from impala_tf.learner.policy import value_moments
 from impala_tf.processes.common import logdir_of
 from impala_tf.types import EnvironmentSpec
 
@@ -45,7 +45,7 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     normalizes = config.loss.value_normalization == "running" and not agent.has_q_values
     if normalizes and algorithm(config.loss.algorithm).step is None:  # so `PolicyStep` wrote it
         moments = value_moments(agent)
-        trackables["value_normalizer"] = ValueNormalizer(moments)
+        trackables["value_moments"] = moments
     checkpointer = Checkpointer(folder, trackables)
     signature = signature_of(config, spec)
     state = checkpointer.restore(
@@ -57,10 +57,7 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
         raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
     counters = state["counters"]
     if moments is not None:  # the baseline must be in the unit of the rewards
-        saved_format = int(counters.get("statistics_format", 1))
-        if saved_format == 1:
-            moments.convert()
-        agent.policy_heads.unit.assign(moments.mean, moments.std_in(saved_format))
+        agent.policy_heads.unit.assign(moments.mean, moments.std)
     progress = {
         "wall_time_s": state["recorder"]["wall_time_s"],
         **{name: int(counters[name]) for name in _COUNTED},

@@ -61,10 +61,8 @@ def as_trained(given: Given) -> Given:
     described = provenance.read(logdir)
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
-    # Runs from before there were presets have those of the paper.
-    flags = {"preset": "paper", **described["flags"]}
-    run_flags = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
-    merged = _trusted(given, Given({**_checked(run_flags, logdir.config).flags, **given.flags}))
+    flags = {name: value for name, value in described["flags"].items() if name not in _NOT_KEPT}
+    merged = _trusted(given, Given({**_checked(flags, logdir.config).flags, **given.flags}))
     # A module that the command line names is the user's own, so it may differ from the run's.
     named = own_modules.names(merged) - _named(given)
     own_modules.look_where_recorded(described, str(logdir.path), sorted(named))

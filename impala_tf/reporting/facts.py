@@ -212,8 +212,8 @@ def _pooled(level: Level) -> str:
     folders = ", ".join(str(run.logdir) for run in lacking)
     return (
         "The games of all levels count together, so levels with short games count most, and final"
-        " returns are not compared. The mean over the levels needs metrics-levels.csv, which an"
-        f" older version may not have written. These runs do not have it: {folders}."
+        " returns are not compared. The mean over the levels needs metrics-levels.csv. These"
+        f" runs do not have it: {folders}."
     )
 
 

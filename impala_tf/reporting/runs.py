@@ -1,4 +1,4 @@
-"""Reads runs from their logdirs, which this or an older version has written."""
+"""Reads runs from their logdirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from impala_tf.config import BUILT_IN, ConfigError, EnvironmentConfig, split
+from impala_tf.config import ConfigError, EnvironmentConfig, split
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.monitoring.returns import Kind, Point, csv_rows, of_rows
@@ -44,7 +44,7 @@ class Run:
 
     Attributes:
       logdir: the run's folder.
-      flags, sources: as in config.json (see `processes.provenance`); old runs have no sources.
+      flags, sources: as in config.json (see `processes.provenance`).
       level_name, protocol: the level and how it was played.
       commit, machine: the version that trained it and the machine, as text.
       state: the state in status.json.
@@ -177,9 +177,7 @@ def read(path: Path) -> Run:
     if not described:
         raise ConfigError(f"{path}: {no_run(path)}")
     try:
-        # Flags that an older version's run lacks have today's defaults, except features that it did
-        # not have. Runs from before there were presets have those of the paper.
-        flags = {**BUILT_IN, "preset": "paper", "staggered_resets": False, **described["flags"]}
+        flags = described["flags"]
         rows, evaluations = csv_rows(logdir.metrics), csv_rows(logdir.evaluations)
         curves = _curves(rows, logdir.metrics)
         return Run(

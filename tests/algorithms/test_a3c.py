@@ -75,7 +75,7 @@ def test_a_gradient_moves_the_learner_like_the_unrolls_it_comes_from(name: str) 
     batches: list[Sent] = [made, sent]
     found = []
     for learner, batch in zip(learners, batches, strict=True):
-        learner.restore_counters({"learner_updates": 3, "agent_steps": 0, "environment_frames": 0})
+        learner.restore_counters({**learner.counters(), "learner_updates": 3})
         found.append(learner.update(tree.map_structure(tf.constant, batch)))
         assert learner.agent_steps == N * T
         assert learner.environment_frames == 4 * N * T

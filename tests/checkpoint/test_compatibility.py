@@ -1,4 +1,4 @@
-"""Checkpoints of earlier versions: their names and order of variables, which are never changed."""
+"""The names and the order of variables in checkpoints, which belong to their format."""
 
 from __future__ import annotations
 
@@ -8,21 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.agent import agent_of
-from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.checkpoint.checkpointer import Checkpointer
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import ValueNormalizer, value_moments
-from impala_tf.learner.statistics import Moments, PartStatistics
-from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.agents import make_agent
-from tests.helpers.samples import image_spec, resolved_config, vector_spec
+from tests.helpers.samples import image_spec
 
-# Variables as commit 9e2dd4a wrote them. The order is that of the optimizer's slots, which are
+# The order is that of the optimizer's slots, which are
 # numbered. All levels have 4 actions.
 Layout = list[tuple[str, tuple[int, ...]]]
 
@@ -69,13 +62,6 @@ RESNET_LSTM = [
     *layer("_torso/_linear", 2 * 2 * 32, 256),
     *sections(),
 ]
-IMPOOLA = [*heads(256), *layer("_torso/_linear", 32, 256), *sections()]
-MLP_LSTM = [
-    *lstm(64 + 4 + 1),
-    *heads(256),
-    *layer("_torso/_mlp/_layers/0", 3, 64),
-    *layer("_torso/_mlp/_layers/1", 64, 64),
-]
 
 
 def tree(values: dict[str, Any]) -> tf.train.Checkpoint:
@@ -100,11 +86,9 @@ def tree(values: dict[str, Any]) -> tf.train.Checkpoint:
     [
         ("ShallowConvNetAgent", image_spec((84, 84, 4), stacked_frames=4), "elementwise", SHALLOW),
         ("ResNetLSTMAgent", image_spec((16, 16, 3)), "none", RESNET_LSTM),
-        ("ImpoolaAgent", image_spec((16, 16, 3)), "none", IMPOOLA),
-        ("MLPLSTMAgent", vector_spec(), "none", MLP_LSTM),
     ],
 )
-def test_an_agent_still_reads_the_checkpoints_of_earlier_versions(
+def test_an_agent_reads_the_checkpoints_of_its_format(
     tmp_path: Path, agent_name: str, spec: EnvironmentSpec, normalization: str, layout: Layout
 ) -> None:
     """A renamed attribute would make runs of weeks unreadable."""
@@ -118,86 +102,3 @@ def test_an_agent_still_reads_the_checkpoints_of_earlier_versions(
 
     for variable, expected in zip(agent.variables, saved.values(), strict=True):
         np.testing.assert_array_equal(variable, expected)
-
-
-class OldPartStatistics(snt.Module):
-    """Sums over observations, as checkpoints before `statistics.FORMAT` 2 held them."""
-
-    def __init__(self, normalizer: ObservationNormalizer, seen: np.ndarray) -> None:
-        super().__init__()
-        self._normalizer = normalizer
-        self._count = tf.Variable(float(len(seen)))
-        self._sums = tf.Variable(seen.sum(0))
-        self._squares = tf.Variable(np.square(seen).sum(0))
-
-
-class OldRunningMoments(snt.Module):
-    """Weighted means, as checkpoints before `statistics.FORMAT` 2 held them."""
-
-    def __init__(self, weight: float, mean: float, square: float) -> None:
-        super().__init__()
-        self._weight, self._mean, self._square = map(tf.Variable, (weight, mean, square))
-
-
-def test_a_run_with_statistics_of_an_earlier_version_resumes(tmp_path: Path) -> None:
-    settings = resolved_config(
-        observation_normalization="elementwise", advantage_scaling="rms", optimizer="adam"
-    )
-    spec = vector_spec()
-    made = [Learner(agent_of(settings.agent, spec), spec, settings, LearnerGroup()) for _ in "12"]
-    first, second = made
-    normalizer = first.agent.observation_normalizer
-    seen = np.random.default_rng(0).normal(3, 2, size=(100, 3)).astype(np.float32)
-    old = {
-        **first.trackables(),
-        "observation_statistics": OldPartStatistics(normalizer, seen),
-        "advantage_moments": OldRunningMoments(0.5, 0.0, 0.5 * 9.0),
-    }
-    counters = first.counters()
-    del counters["statistics_format"]
-    Checkpointer(tmp_path, old).save(counters, 0)
-
-    state = Checkpointer(tmp_path, second.trackables()).restore()
-    assert state is not None
-    second.restore_counters(state)
-    statistics = second.trackables()["observation_statistics"]
-    assert isinstance(statistics, PartStatistics)
-    more = np.array([[20.0, -20.0, 0.0]], np.float32)
-    (moments,) = statistics.moments(tf.constant(more[None]))
-    statistics.add([Moments(*(part[None] for part in moments))])
-    everything = np.concatenate([seen, more])
-    normalizer = second.agent.observation_normalizer
-    np.testing.assert_allclose(normalizer.mean, everything.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(normalizer.inverse_std, 1 / everything.std(0), rtol=1e-3)
-    assert float(second.trackables()["advantage_moments"].rms) == pytest.approx(3.0)
-
-    Checkpointer(tmp_path, second.trackables()).save(second.counters(), 1)
-    first.restore_counters(Checkpointer(tmp_path, first.trackables()).restore() or {})
-    for mine, its in zip(first.parameters_and_slots(), second.parameters_and_slots(), strict=True):
-        np.testing.assert_array_equal(mine, its)
-
-
-def test_values_of_a_run_from_before_the_unit_was_at_least_a_tenth_stay_what_they_were(
-    tmp_path: Path,
-) -> None:
-    settings = resolved_config(value_normalization="running")
-    spec = vector_spec()
-    first, second = (
-        Learner(agent_of(settings.agent, spec), spec, settings, LearnerGroup()) for _ in "12"
-    )
-    moments = value_moments(first.agent)
-    for variable, value in zip(moments.variables, (0.5, 4e-4, 1.0), strict=True):
-        variable.assign(value)  # mean, variance, weight
-    unit = first.agent.policy_heads.unit
-    unit.assign(moments.mean, tf.constant(0.02))
-    weights = next(v for v in first.agent.trainable_variables if "baseline/w" in v.name)
-    features = tf.random.stateless_normal((8, weights.shape[0]), (1, 2))
-    before = first.agent.policy_heads(features).baseline
-    old = {**first.trackables(), "value_normalizer": ValueNormalizer(moments)}
-    Checkpointer(tmp_path, old).save({**first.counters(), "statistics_format": 2}, 0)
-
-    state = Checkpointer(tmp_path, second.trackables()).restore()
-    second.restore_counters(state or {})
-    resumed = second.agent.policy_heads
-    assert resumed.unit.std.numpy() == pytest.approx(0.1)
-    np.testing.assert_allclose(resumed(features).baseline, before, rtol=1e-4, atol=1e-5)

@@ -15,7 +15,7 @@ IDENTITY = {"level_name": "Level-v0", "agent_name": "MLPAgent", "core": "feedfor
 def write(folder: Path, updates: int) -> Path:
     checkpoint = folder / files.folder_name(updates)
     checkpoint.mkdir(parents=True)
-    counters = {"environment_frames": 10 * updates, "statistics_format": 3}
+    counters = {"environment_frames": 10 * updates}
     files.write_state(checkpoint, {"identity": IDENTITY, "counters": counters}, updates)
     files.write_manifest(checkpoint)
     return checkpoint

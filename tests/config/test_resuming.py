@@ -16,17 +16,14 @@ def resolved(**flags: Any) -> Config:
     return configs.resolve(Given().replace(**flags), "atari")
 
 
-def differing(
-    before: dict[str, Any], now: dict[str, Any], *, knows_sources: bool = True
-) -> list[str]:
+def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns the flags that tell a run from the one whose config.json is in the folder."""
     saved, config = resolved(**before), resolved(**now)
     flags = json.loads(json.dumps(configs.to_dict(saved)))
-    sources = configs.sources(saved, "atari") if knows_sources else {}
+    sources = configs.sources(saved, "atari")
     return list(configs.differences(flags, sources, config, configs.sources(config, "atari")))
 
 
-@pytest.mark.parametrize("knows_sources", [True, False])
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -48,12 +45,10 @@ def differing(
         ("start_from", "runs/other"),
     ],
 )
-def test_what_changes_learning_makes_another_run(
-    flag: str, value: Any, knows_sources: bool
-) -> None:
+def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
     """One line is enough for a level, agent, algorithm or preset: it decides many other flags."""
-    assert flag in differing({}, {flag: value}, knows_sources=knows_sources)
-    assert flag in differing({flag: value}, {}, knows_sources=knows_sources)
+    assert flag in differing({}, {flag: value})
+    assert flag in differing({flag: value}, {})
     if flag in ("level_name", "agent_name", "algorithm", "preset"):
         assert differing({}, {flag: value}) == [flag]
 
@@ -143,14 +138,6 @@ def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it(
     assert line.endswith("--minibatches=4, not 8; --minibatches=8 keeps the old values")
 
 
-def test_an_old_run_is_compared_in_what_it_says() -> None:
-    config = resolved(seed=3)
-    sources = configs.sources(config, "atari")
-    assert configs.differences({"agent_name": "ShallowConvNetAgent"}, {}, config, sources) == {}
-    found = configs.differences({"seed": 1, "old": 5}, {}, config, sources)
-    assert found == {"seed": (1, 3)}
-
-
 def test_the_end_of_a_schedule_is_said() -> None:
     """How many frames are named does not change what a frame of an Atari game teaches."""
     for frames in (1_000_000, 50_000_000):
@@ -183,10 +170,6 @@ def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:
     )
     fixed = resolved(**flags, total_environment_frames=2000, schedule_frames=1000)
     assert configs.schedule_change(saved, fixed, 500) == ""
-    # A run from before there was --schedule_frames: its schedules ended with its frames.
-    del saved["schedule_frames"]
-    assert configs.schedule_change(saved, longer, 500) == change
-    assert configs.schedule_change({}, longer, 500) == ""
 
 
 def test_a_command_that_only_names_the_folder_is_told_what_resumes_its_run(run_here, tmp_path):

@@ -46,7 +46,7 @@ def test_a_machine_that_joins_later_gets_the_code_that_was_launched(remote, capf
     digest = snapshot.take("").digest
     remote.edit("new")
     assert snapshot.take("").digest != digest
-    assert snapshot.load(remote.logdir, "").digest == digest
+    assert snapshot.load(remote.logdir).digest == digest
 
 
 def test_what_follows_a_run_works_without_its_code(remote, capfd):

@@ -127,26 +127,6 @@ def test_a_number_whose_square_is_infinite_counts_as_the_mean() -> None:
     assert np.isfinite(normalizer.inverse_std).all()
 
 
-def test_statistics_of_old_checkpoints_are_converted() -> None:
-    """They held weighted sums and mean squares. For observations, see test_compatibility.py."""
-    values = np.random.default_rng(5).normal(3, 2, size=(4, 100))
-    moments = RunningMoments(decay=0.9)
-    weights = 0.1 * 0.9 ** np.arange(3, -1, -1)
-    old = {
-        "weight": weights.sum(),
-        "mean": (weights * values.mean(1)).sum(),
-        "variance": (weights * np.square(values).mean(1)).sum(),
-    }
-    for variable in moments.variables:
-        variable.assign(old[variable.name.rpartition("/")[2].removesuffix(":0")])
-    moments.convert()
-    now = RunningMoments(decay=0.9)
-    for each in values:
-        now.add(*sums(each, now.mean))
-    for one, other in zip(moments.variables, now.variables, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("dtype", "unit", "epsilon"), [("uint8", 255.0, 1e-5), ("float32", 1.0, 1e-8)]
 )

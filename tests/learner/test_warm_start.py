@@ -134,7 +134,7 @@ def test_what_does_not_fit_stays_new(flags, spec, taken, tmp_path):
 @pytest.mark.parametrize("normalizes", ["none", "running"])
 def test_values_keep_their_size_whatever_unit_the_other_run_had(normalizes, tmp_path):
     old, new = Run(value_normalization="running"), Run(value_normalization=normalizes)
-    for variable in old.learner.trackables()["value_normalizer"].variables:
+    for variable in old.learner.trackables()["value_moments"].variables:
         name = variable.name.partition("/")[2].removesuffix(":0")
         variable.assign({"weight": 1.0, "mean": 30.0, "variance": 40.0}[name])
     old.learner.synchronize()  # sets the unit of values

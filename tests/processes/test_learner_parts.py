@@ -117,7 +117,7 @@ def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(bu
     for variable in first.learner.agent.trainable_variables:
         variable.assign_add(np.ones(variable.shape))
     first.learner.restore_counters(
-        {"learner_updates": 7, "agent_steps": 70, "environment_frames": 70}
+        {"learner_updates": 7, "agent_steps": 70, "environment_frames": 70, "kl_factor": 1.0}
     )
     first.run_state.save()
     expected = first.learner.parameters()
@@ -135,7 +135,7 @@ def test_frames_that_came_before_the_first_update_are_there_after_a_resume(build
     first = build()
     first.run_state.save()
     first.learner.restore_counters(
-        {"learner_updates": 0, "agent_steps": 70, "environment_frames": 280}
+        {"learner_updates": 0, "agent_steps": 70, "environment_frames": 280, "kl_factor": 1.0}
     )
     first.run_state.save()
     assert build().learner.environment_frames == 280

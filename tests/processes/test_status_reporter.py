@@ -39,7 +39,12 @@ def test_a_run_that_ends_is_stopped_or_done(build: Build, frames_left: int, expe
         total = parts.config.run.total_environment_frames
         frames = total - frames_left
         parts.learner.restore_counters(
-            {"learner_updates": 1, "agent_steps": frames, "environment_frames": frames}
+            {
+                "learner_updates": 1,
+                "agent_steps": frames,
+                "environment_frames": frames,
+                "kl_factor": 1.0,
+            }
         )
     assert state(parts) == expected
 
@@ -58,6 +63,7 @@ def test_a_run_that_a_callback_ended_says_so(build: Build) -> None:
             "learner_updates": 1,
             "agent_steps": frames,
             "environment_frames": frames,
+            "kl_factor": 1.0,
         }
         with reporter(parts):
             parts.learner.restore_counters(counters)

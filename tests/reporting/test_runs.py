@@ -1,4 +1,4 @@
-"""Reports read the runs that people have: several folders, half-finished ones, old ones."""
+"""Reports read the runs that people have: several folders, half-finished ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.reporting import runs
-from tests.helpers.logdirs import LEARNING, rows, write_run
+from tests.helpers.logdirs import rows, write_run
 
 
 def test_a_folder_stands_for_the_runs_below_it_in_their_natural_order(tmp_path: Path) -> None:
@@ -60,19 +60,6 @@ def test_a_run_that_moved_names_all_its_machines(tmp_path: Path) -> None:
     path.write_text(json.dumps({**described, "machine": "B, GPU", "history": starts}))
     (run,) = runs.find(str(tmp_path))
     assert run.machine == "A, then B, GPU"
-
-
-def test_an_old_run_without_memory_machine_and_sources_can_be_read(tmp_path: Path) -> None:
-    """Its other flags are what they are by default today."""
-    metrics = [{k: v for k, v in row.items() if not k.endswith("_mb")} for row in LEARNING]
-    write_run(tmp_path, metrics)
-    flags = {"level_name": "Old-v0", "agent_name": "ResNetAgent", "total_environment_frames": 8000}
-    (tmp_path / "config.json").write_text(json.dumps({"flags": flags}))
-    (run,) = runs.find(str(tmp_path))
-    assert (run.level_name, run.seed, run.share) == ("Old-v0", 1, 0.5)
-    assert (run.machine, run.commit) == ("not recorded", "not recorded")
-    assert run.learner_memory_mb is None
-    assert run.flags["width"] == 84
 
 
 def test_every_problem_has_its_line(tmp_path: Path) -> None:
