@@ -36,6 +36,8 @@ class Logdir:
         self.callback_metrics = path / "callback_metrics.csv"  # what callbacks return
         self.agent = path / "agent.json"  # in place of config.json, in a folder that --to wrote
         self.processes = path / "processes"  # folder of the processes' logs
+        self.evaluator_log = self.processes / "evaluator.log"
+        self.evaluator_result = self.processes / "evaluator.json"  # until the learner has read it
         self.credentials = path / "credentials"  # folder of the certificates, 0700, its files 0600
 
     @property

@@ -52,6 +52,7 @@ _MAINS = {
     "train": "processes.local_run",
     "learner": "processes.learner_main",
     "actor": "processes.actor_main",
+    "evaluator": "processes.evaluator_main",
     "test": "processes.evaluate_main",
     "report": "reporting.report_main",
     "export": "sharing.export_main",

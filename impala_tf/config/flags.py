@@ -257,8 +257,9 @@ class ProcessConfig:
     a thread that waits for another one leaves its core to actors. Default: one per core; half of
     that for appo with ShallowConvNetAgent or an agent named Separate..., in runs on this machine
     alone with an actor for each core."""
-    job_name: Literal["", "learner", "actor"] = ""
-    """Run one process of a cluster by hand (sandbox/example_by_hand.md).
+    job_name: Literal["", "learner", "actor", "evaluator"] = ""
+    """Run one process of a cluster by hand (sandbox/example_by_hand.md). The first learner starts
+    evaluators itself, for --eval_every and --video_every.
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""
     task: int = 0
     """Index of this learner among the learners, or of this actor among the actors."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from impala_tf.monitoring.metrics import EVALUATION_METRICS, Row
+from impala_tf.monitoring.returns import csv_rows
 from impala_tf.monitoring.rows import is_normalized
 from impala_tf.monitoring.status import EvaluationStatus
 from impala_tf.monitoring.wandb_writer import WandbWriter
@@ -43,7 +44,7 @@ class EvaluationRows:
         self._file = CsvWriter(path, EVALUATION_METRICS)
         self._tensorboard, self._wandb = tensorboard, wandb
         self._frames = 0
-        self._not_shown: list[dict[str, Any]] = []
+        self._not_shown: list[Mapping[str, Any]] = []
         self.newest: EvaluationStatus | None = None
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -55,8 +56,7 @@ class EvaluationRows:
         for row in rows:
             self._file.write(row)
         self.newest = _status(rows)
-        points = _points(rows)
-        self._tensorboard.add(points, int(rows[0]["environment_frames"]), _GROUP)
+        points = self._show(rows)
         if self._wandb is not None:
             named = {f"{_GROUP}/{name}": value for name, value in points.items()}
             frames = {f"{_GROUP}/environment_frames": float(rows[0]["environment_frames"])}
@@ -65,8 +65,8 @@ class EvaluationRows:
     def write(self, row: Row) -> None:
         """Notes the frames of a row of metrics."""
         self._frames = int(row["environment_frames"] or 0)
-        for rows in _by_checkpoint(self._not_shown):
-            self._tensorboard.add(_points(rows), rows[0]["environment_frames"], _GROUP)
+        for _, rows in itertools.groupby(self._not_shown, _frames_of):
+            self._show(list(rows))
         self._not_shown = []
 
     def position(self) -> dict[str, int]:
@@ -80,54 +80,45 @@ class EvaluationRows:
           ConfigError: as `CsvWriter.rewind` does.
         """
         self._not_shown, self.newest = [], None
-        if not position:
+        if not position or not self._path.exists():
             self._file.rewind(position)
             return
         self._frames, offset = position["environment_frames"], position["offset"]
-        kept = [
-            (end, row) for end, row in self._rows() if row["environment_frames"] <= self._frames
-        ]
-        self._file.rewind({"offset": max([offset, *(end for end, _ in kept)])})
+        # Checkpoints and their rows are in the order of time.
+        content = self._path.read_bytes()
+        rows = [_typed(row) for row in csv_rows(self._path)]
+        kept = [row for row in rows if _frames_of(row) <= self._frames]
+        lines = content.splitlines(keepends=True)[: 1 + len(kept)]  # with the header
+        self._file.rewind({"offset": max(offset, sum(map(len, lines)))})
         # TensorBoard's files are cut to where they ended at the checkpoint.
-        self._not_shown = [row for end, row in kept if end > offset]
+        self._not_shown = [*kept[content[:offset].count(b"\n") - 1 :]]
         if kept:
-            last = kept[-1][1]["environment_frames"]
-            self.newest = _status([row for _, row in kept if row["environment_frames"] == last])
+            self.newest = _status([row for row in kept if _frames_of(row) == _frames_of(kept[-1])])
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
-    def _rows(self) -> list[tuple[int, dict[str, Any]]]:
-        """Returns (the byte offset of a line's end, the row) for all complete lines."""
-        try:
-            header, *lines = self._path.read_bytes().splitlines(keepends=True)
-        except (FileNotFoundError, ValueError):
-            return []
-        names, end, rows = header.decode().strip().split(","), len(header), []
-        for line in lines:
-            end += len(line)
-            (cells,) = csv.reader([line.decode(errors="replace")])
-            if len(cells) == len(names) and line.endswith(b"\n"):
-                rows.append((end, _typed(dict(zip(names, cells, strict=True)))))
-        return rows
+    def _show(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Adds the rows of a checkpoint to TensorBoard; returns what it shows."""
+        points = _points(rows)
+        self._tensorboard.add(points, _frames_of(rows[0]), _GROUP)
+        return points
+
+
+def _frames_of(row: Mapping[str, Any]) -> int:
+    return int(row["environment_frames"])
 
 
 def _typed(row: Mapping[str, str]) -> dict[str, Any]:
-    typed: dict[str, Any] = {name: _number(text) for name, text in row.items()}
-    return {**typed, "environment_frames": int(row["environment_frames"])}
-
-
-def _number(text: str) -> float | str | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return text
-
-
-def _by_checkpoint(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    frames = dict.fromkeys(row["environment_frames"] for row in rows)
-    return [[row for row in rows if row["environment_frames"] == count] for count in frames]
+    """Returns a row of the file with numbers, and None for empty cells."""
+    typed: dict[str, Any] = {}
+    for name, text in row.items():
+        try:
+            typed[name] = float(text) if text else None
+        except ValueError:
+            typed[name] = text
+    return typed
 
 
 def _points(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -152,7 +143,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _status(rows: Sequence[Mapping[str, Any]]) -> EvaluationStatus:
     normalized = len(rows) > 1 and is_normalized(rows)
     return EvaluationStatus(
-        environment_frames=int(rows[0]["environment_frames"]),
+        environment_frames=_frames_of(rows[0]),
         return_mean=_mean(rows, "normalized_return_mean" if normalized else "return_mean"),
         normalized=normalized,
         episodes=int(sum(row["episodes"] for row in rows)),

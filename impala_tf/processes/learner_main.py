@@ -172,14 +172,13 @@ def _learn(
     finally:
         parts.queue.close()
         parts.server.stop(grace_s=0.5)
-        for process in parts.beside:
-            process.close(lambda: learner.done and not stop() and not callbacks.failure)
-        if parts.beside:
-            reporter.write_end()  # with their results
+        if parts.evaluator is not None:
+            parts.evaluator.close(lambda: learner.done and not stop() and not callbacks.failure)
+            reporter.write_end()  # with its results
         parts.recorder.close()
         if parts.uploads is not None:
-            if parts.beside and learner.done:
-                parts.uploads.send_again()  # with their results
+            if parts.evaluator is not None and learner.done:
+                parts.uploads.send_again()  # with its results
             parts.uploads.close(stop, may_wait=learner.done or stop())
             reporter.write_end()  # with the checkpoints that the mirror lacks
     _log.info(

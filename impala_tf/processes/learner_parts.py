@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -30,14 +30,14 @@ from impala_tf.monitoring.evaluations import EvaluationRows
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import (
+    evaluator,
     learner_records,
     mirroring,
     run_folder,
-    training_videos,
     warm_starting,
 )
-from impala_tf.processes.beside import Beside
 from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.processes.evaluator import Evaluator
 from impala_tf.processes.mirroring import MirrorUploads
 from impala_tf.transport import (
     GrantLimit,
@@ -76,7 +76,7 @@ class LearnerParts(NamedTuple):
     inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
     callbacks: Callbacks  # empty except in rank 0
-    beside: Sequence[Beside]  # of rank 0, with --video_every and --eval_every
+    evaluator: Evaluator | None  # of rank 0, with --video_every or --eval_every
     evaluations: EvaluationRows | None  # of rank 0, with --eval_every
     uploads: MirrorUploads | None  # of rank 0, with --mirror
 
@@ -97,7 +97,7 @@ def build(
         if mirror := mirroring.for_learner(config, spec, logdir):
             uploads = MirrorUploads(mirror, logdir, storage)
         run_folder.check_same_run(config, spec, logdir)
-        training_videos.check(config)
+        evaluator.check(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     agent = agent_here(config.agent, spec)
     specs = sent_specs(agent, spec, config)
@@ -165,7 +165,7 @@ def build(
         inference=inference,
         storage=storage,
         callbacks=receivers.callbacks,
-        beside=receivers.beside,
+        evaluator=receivers.evaluator,
         evaluations=receivers.evaluations,
         uploads=uploads,
     )

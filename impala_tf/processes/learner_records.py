@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +27,8 @@ from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
-from impala_tf.processes.beside import Beside
+from impala_tf.processes.evaluator import Evaluator, Result
 from impala_tf.processes.mirroring import MirrorUploads
-from impala_tf.processes.training_evaluations import TrainingEvaluations
-from impala_tf.processes.training_videos import Film, TrainingVideos
 from impala_tf.types import EnvironmentSpec
 
 _LONG_WITHOUT_GAMES = 1_000_000  # environment frames, at least
@@ -40,7 +39,7 @@ class Receivers(NamedTuple):
     """The receivers of rows and checkpoints, in rank 0."""
 
     callbacks: Callbacks
-    beside: Sequence[Beside] = ()
+    evaluator: Evaluator | None = None
     evaluations: EvaluationRows | None = None
 
 
@@ -115,30 +114,35 @@ def _receivers(
     uploads: MirrorUploads | None,
     level_rows: LevelRows | None,
 ) -> Receivers:
-    beside: list[Beside] = []
-    evaluations = None
-    if config.run.video_every is not None:
-        beside.append(TrainingVideos(config, logdir, _publisher(tensorboard, wandb)))
+    evaluator = evaluations = None
     if config.run.eval_every is not None:
         evaluations = EvaluationRows(logdir.evaluations, tensorboard, wandb)
-        beside.append(TrainingEvaluations(config, logdir, evaluations.add))
-    more = beside if uploads is None else [*beside, uploads]
+    if config.run.eval_every is not None or config.run.video_every is not None:
+        evaluator = Evaluator(config, logdir, _publisher(evaluations, tensorboard, wandb))
+    more = [callback for callback in (evaluator, uploads) if callback is not None]
     of_levels = None if level_rows is None else lambda row: level_rows.score()
     of_run = callbacks.of_run(config.run, logdir, tensorboard, more, of_levels)
-    return Receivers(of_run, beside, evaluations)
+    return Receivers(of_run, evaluator, evaluations)
 
 
 def _publisher(
-    tensorboard: TensorBoardWriter, wandb: WandbWriter | None
-) -> Callable[[Film, int], None]:
-    """Returns the function that shows a video in TensorBoard and W&B."""
+    evaluations: EvaluationRows | None,
+    tensorboard: TensorBoardWriter,
+    wandb: WandbWriter | None,
+) -> Callable[[Result, int], None]:
+    """Returns the function that shows the evaluator's results in files, TensorBoard and W&B."""
 
-    def publish(film: Film, environment_frames: int) -> None:
-        gif, size = Path(film.gif).read_bytes(), (film.width, film.height)
-        tensorboard.add_gif("video/game", gif, size, film.environment_frames)
+    def publish(result: Result, environment_frames: int) -> None:
+        if result.rows and evaluations is not None:
+            evaluations.add(result.rows)
+        if not result.video:
+            return
+        gif = Path(result.gif).read_bytes()
+        width, height = struct.unpack("<HH", gif[6:10])  # in a GIF's header
+        tensorboard.add_gif("video/game", gif, (width, height), result.environment_frames)
         if wandb is not None:
-            caption = f"{film.environment_frames:,} frames"
-            wandb.add_video("video/game", Path(film.video), environment_frames, caption)
+            caption = f"{result.environment_frames:,} frames"
+            wandb.add_video("video/game", Path(result.video), environment_frames, caption)
 
     return publish
 

@@ -26,10 +26,10 @@ from impala_tf.machine.supervision import (
 from impala_tf.monitoring import render, status, wandb_writer
 from impala_tf.monitoring.metrics import Row
 from impala_tf.processes import (
+    evaluator,
     mirroring,
     run_folder,
     tensorflow_startup,
-    training_videos,
     warm_starting,
 )
 from impala_tf.processes.common import credentials_dir, image_notes, logdir_of, resolve
@@ -79,7 +79,7 @@ class LocalTraining:
         callbacks.load(self.config.run)
         if self.config.run.mirror:
             targets.check(self.config.run.mirror)
-        training_videos.check(self.config)
+        evaluator.check(self.config)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
         self.image_notes = image_notes(self.config.environment, self.spec)

@@ -164,13 +164,10 @@ class StatusReporter:
 
     def _evaluation(self, state: status.State) -> status.EvaluationStatus | None:
         """Returns the newest result of --eval_every, and whether the end awaits another."""
-        rows = self._parts.evaluations
-        if rows is None:
+        rows, evaluator = self._parts.evaluations, self._parts.evaluator
+        if rows is None or evaluator is None:
             return None
-        ends = state == "done" and not self._stop()
-        awaited = ends and any(
-            process.work.last and process.is_wanted for process in self._parts.beside
-        )
+        awaited = state == "done" and not self._stop() and evaluator.awaits_games
         if rows.newest is None and not awaited:
             return None
         none = status.EvaluationStatus(

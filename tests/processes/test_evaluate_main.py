@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from impala_tf import config as configs
 from impala_tf.agents.interface import Policy
 from impala_tf.api import evaluation
-from impala_tf.config import ConfigError, EnvironmentConfig, EvaluationConfig
+from impala_tf.config import Config, ConfigError, EnvironmentConfig, EvaluationConfig, Given
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
-from impala_tf.processes import beside_main, eval_every_main, evaluate_main, players
+from impala_tf.logdir import Logdir
+from impala_tf.processes import evaluate_main, evaluator_main, players
 from impala_tf.processes.players import Player
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
@@ -99,17 +102,39 @@ def test_a_long_video_shows_how_far_it_is(
 
 
 def test_evaluations_of_a_run_say_that_games_were_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(games, "LONGEST_GAME", 5)
     env = level(f"{WORLDS}:Pictures-v0")
-    trained = SimpleNamespace(progress={"environment_frames": 7}, environment_frames=7)
-    monkeypatch.setattr(beside_main, "load", lambda arguments: trained)
-    monkeypatch.setattr(players, "of_checkpoint", lambda trained: player_of(env, always_0))
-    eval_every_main.main([])
-    found = json.loads(capsys.readouterr().out.partition(": ")[2])
+    player = player_of(env, always_0)
+    player = player._replace(flags={**player.flags, "logdir": str(tmp_path)})
+    monkeypatch.setattr(players, "of_checkpoint", lambda trained: player)
+    config = configs.replace(Config(), eval_every=1)
+    trained: Any = SimpleNamespace(progress={}, environment_frames=7, config=config)
+    evaluator_main.evaluate(trained)
+    found = json.loads(Logdir(tmp_path).evaluator_result.read_text())
     assert found["notes"] == [f"evaluation of {env.level_name}: {CUT}"]
     assert found["rows"][0]["length_mean"] == 5
+
+
+def test_the_evaluators_log_says_where_a_level_raised_and_ends_with_the_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run's warning has only that line, and names the log."""
+
+    def fails(given: Any) -> Any:
+        try:
+            return [][1]
+        except IndexError as error:
+            raise ConfigError("--level_name=L: raised IndexError") from error
+
+    monkeypatch.setattr(evaluator_main, "resolve", fails)
+    monkeypatch.setattr(evaluator_main, "tensorflow_startup", SimpleNamespace(
+        use_one_cpu_thread=lambda: None, start_xla=lambda: None))  # fmt: skip
+    monkeypatch.setattr(evaluator_main.signal, "signal", lambda *arguments: None)
+    with pytest.raises(ConfigError):
+        evaluator_main.main(Given())
+    assert "IndexError: list index out of range" in capsys.readouterr().err
 
 
 def test_an_evaluation_in_python_says_that_games_were_cut(

@@ -1,0 +1,267 @@
+"""The evaluator: a process beside learner 0 that plays for --eval_every and --video_every.
+
+It has a low priority, so the learner and the actors come first, and a level that crashes in it does
+no harm. Learner 0 starts it, so that local and launched runs share the code, and TensorBoard's
+files have one writer. `evaluator_main` is what the process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.callbacks import Callback
+from impala_tf.config import Config, ConfigError, Given, user_commands
+from impala_tf.environments import suites
+from impala_tf.logdir import Logdir
+from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.monitoring.notes import FOR_USER
+from impala_tf.processes.common import same_folder
+
+_NICER = 10  # a tenth of a core if all are busy; with 19, a video would take ten times as long
+_LONGEST_S = 3600.0  # for each level: a game may never end
+_LONGEST_END_S = 900.0  # 50 games of Atari with a residual network take five minutes
+_STOP_S = 5.0
+_POLL_S = 0.2
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class Result(NamedTuple):
+    """The results with a checkpoint; the process writes them as JSON."""
+
+    environment_frames: int
+    """The frames that the policy was trained for."""
+    rows: Sequence[Mapping[str, Any]] = ()
+    """A row of evaluation.csv for each level; none if no games were due."""
+    notes: Sequence[str] = ()
+    """What the user should know of the levels."""
+    video: str = ""
+    """Path of the mp4 file; '' if no video was due."""
+    gif: str = ""
+    """Path of a small GIF of its beginning, which is for TensorBoard and then removed."""
+
+
+def check(config: Config) -> None:
+    """Draws one picture of each level, if --video_every is given.
+
+    Raises:
+      ConfigError: a level cannot be drawn.
+    """
+    if config.run.video_every is None:
+        return
+    try:
+        with same_folder():
+            suites.check_rendering(config.environment)
+    except ConfigError as error:
+        reason = error.problems[0].removeprefix("--video: ")
+        raise ConfigError(
+            f"--video_every: {reason}; leave the flag out if there should be no videos"
+        ) from error
+
+
+class Evaluator(Callback):
+    """Starts a process when games or a video are due, and passes on its results.
+
+    There is one process at a time. It plays with the newest checkpoint at its start. The run's last
+    checkpoint always gets games. A failure is logged once, and never ends the run.
+
+    Args:
+      config: the run's config, with --eval_every, --video_every or both.
+      logdir: the run's folder.
+      publish: called with each result, and the environment frames of the last row. May raise
+        OSError.
+      program: the program and its first arguments; () for the real one.
+
+    Attributes:
+      process: the process that runs, or has ended and was not collected yet; None if there is none.
+      longest_s: how long a process may take.
+      longest_end_s: how long the end of a run may wait for one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        logdir: Logdir,
+        publish: Callable[[Result, int], None],
+        program: Sequence[str] = (),
+    ) -> None:
+        every = {"eval_every": config.run.eval_every, "video_every": config.run.video_every}
+        self._every = {flag: frames for flag, frames in every.items() if frames is not None}
+        self._given = Given.of(config).replace(
+            job_name="evaluator", device="cpu", checkpoint="newest", fresh=False, callbacks=""
+        )
+        self._program = program or (sys.executable, *user_commands.program())
+        self._logdir = logdir
+        self._publish = publish
+        self.longest_s = _LONGEST_S * len(suites.levels(config.environment))
+        self.longest_end_s = _LONGEST_END_S
+        self.process: subprocess.Popen[bytes] | None = None
+        self._began_at = 0.0
+        # Processes end with the thread that starts them, and `learn` has a thread of its own.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="evaluator")
+        self._frames = 0  # in the last row
+        self._next: dict[str, int] = {}  # by flag; in environment frames
+        self._due: Collection[str] = ()  # the flags for which the process works
+        self._saved_frames = 0  # of the newest checkpoint
+        self._played_frames = 0  # of the last checkpoint that got games
+        self._failed = self._closed = False
+
+    @property
+    def awaits_games(self) -> bool:
+        """Whether the newest checkpoint still needs games."""
+        newer = self._saved_frames > self._played_frames
+        return not self._closed and "eval_every" in self._every and newer
+
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        """Passes on a complete result."""
+        self._frames = int(row["environment_frames"])
+        if not self._next:
+            self._schedule(self._every)
+        self._collect()
+        if self.process is not None and time.monotonic() - self._began_at > self.longest_s:
+            self._stop()
+            self._complain(f"it took longer than {self.longest_s / 60:.0f} minutes")
+
+    def on_checkpoint(self, path: Path) -> None:
+        """Starts a process if something is due and none is at work."""
+        self._saved_frames = self._frames  # each checkpoint comes with a row
+        due = [flag for flag, frames in self._next.items() if self._frames >= frames]
+        if due and self.process is None:
+            self._schedule(due)
+            self._begin(due)
+
+    def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
+        """Ends the process, and removes incomplete files.
+
+        Args:
+          may_wait: tells whether to go on waiting for the process, and for one for the last
+            checkpoint, but for no longer than `longest_end_s`.
+        """
+        deadline = time.monotonic() + self.longest_end_s
+
+        def goes_on() -> bool:
+            return time.monotonic() < deadline and may_wait()
+
+        self._await(goes_on)
+        if self.awaits_games and goes_on():
+            self._begin(["eval_every"])
+            self._await(goes_on)
+        if self.awaits_games and may_wait():
+            minutes = self.longest_end_s / 60
+            self._complain(f"the last one was not complete {minutes:.0f} minutes after training")
+        self._stop()
+        self._starter.shutdown()
+        self._tidy_up()
+        self._closed = True
+
+    def _schedule(self, flags: Collection[str]) -> None:
+        for flag in flags:
+            self._next[flag] = (self._frames // self._every[flag] + 1) * self._every[flag]
+
+    def _begin(self, due: Collection[str]) -> None:
+        self._due = due
+        try:
+            self._starter.submit(self._start).result()
+        except OSError as error:  # such as a full disk, which must not end the run
+            self._complain(str(error))
+
+    def _start(self) -> None:
+        self._began_at = time.monotonic()
+        self._tidy_up()
+        self._logdir.processes.mkdir(exist_ok=True)
+        not_due = dict.fromkeys(self._every.keys() - self._due)
+        flags = configs.to_flags(self._given.replace(**not_due))
+        with self._logdir.evaluator_log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*self._program, *flags],
+                env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        # Before the process has threads, which would keep the old priority.
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, min(19, os.nice(0) + _NICER))
+
+    def _await(self, goes_on: Callable[[], bool]) -> None:
+        while self.process is not None and self.process.poll() is None and goes_on():
+            time.sleep(_POLL_S)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Passes on the results of a process that has ended; logs once if it failed."""
+        if self.process is None or self.process.poll() is None:
+            return
+        status, self.process = self.process.returncode, None
+        self._pass_on()
+        if status != 0:
+            lines = self._logdir.evaluator_log.read_text(errors="replace").strip().splitlines()
+            self._complain(lines[-1] if lines else f"its process ended with status {status}")
+
+    def _pass_on(self) -> None:
+        """Passes on what the last process has written."""
+        try:
+            result = Result(**json.loads(self._logdir.evaluator_result.read_text()))
+            if result.rows:
+                self._played_frames = result.environment_frames
+            _tell(result)
+            self._publish(result, self._frames)
+        except FileNotFoundError:
+            return  # it failed before its first result
+        except OSError as error:
+            self._complain(str(error))
+        self._tidy_up()
+
+    def _complain(self, reason: str) -> None:
+        """Warns only once, as the next try will probably fail, too."""
+        if not self._failed:
+            self._failed = True
+            flags = ", ".join(f"--{flag}" for flag in self._due or self._every)
+            what = "%s: no result: %s; see %s"
+            _log.warning(what, flags, reason, self._logdir.evaluator_log, extra=FOR_USER)
+
+    def _stop(self) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._pass_on()  # its games may be complete, and only the video was not
+
+    def _tidy_up(self) -> None:
+        """Removes the files that a process has left: results passed on, and incomplete ones."""
+        for path in (self._logdir.evaluator_result, *self._logdir.videos.glob(".*")):
+            if not path.is_dir():  # such as Jupyter's .ipynb_checkpoints
+                path.unlink(missing_ok=True)
+
+
+def _tell(result: Result) -> None:
+    for note in result.notes:
+        _log.warning("%s", note, extra=FOR_USER)
+    for row in result.rows:
+        _log.info(
+            "evaluation at %s frames: %s: mean return %.2f in %d games, %s; %s",
+            f"{result.environment_frames:,}",
+            row["level_name"],
+            row["return_mean"],
+            row["episodes"],
+            row["played"],
+            row["protocol"],
+        )
+    if result.video:
+        _log.info("video: %s", result.video)
