@@ -258,12 +258,9 @@ def _protocols(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def commands(level: Level) -> list[tuple[str, str]]:
-    """Returns (label and seed, command) of every run, with how large it was if it was launched."""
+    """Returns (label and seed, command) of every run."""
     return [
-        (
-            f"{setting.label}, seed {run.seed}" + f" ({run.launched})" * bool(run.launched),
-            shlex.join(command(run)),
-        )
+        (f"{setting.label}, seed {run.seed}", shlex.join(command(run)))
         for setting in level.settings
         for run in setting.runs
     ]

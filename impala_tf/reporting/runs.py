@@ -17,7 +17,6 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.monitoring.returns import Kind, Point, csv_rows, of_rows
 from impala_tf.processes import provenance
-from impala_tf.reporting import launches
 
 UNKNOWN = "not recorded"
 
@@ -59,7 +58,6 @@ class Run:
         levels, the mean (of normalised returns if each level has them). Without rows if there are
         none.
       played: on what, how many and how these games were played; '' if none were.
-      launched: how many learners, actors and machines it had; '' if it was not launched.
     """
 
     logdir: Path
@@ -81,7 +79,6 @@ class Run:
     actor_memory_mb: float | None
     evaluation: Curve = _EMPTY
     played: str = ""
-    launched: str = ""
 
     @property
     def seed(self) -> int:
@@ -200,7 +197,6 @@ def read(path: Path) -> Run:
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
             evaluation=_evaluation(_like_the_last(evaluations)),
             played=_played(evaluations),
-            launched=_launched(logdir, flags["learner_hosts"] or "", status),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -209,11 +205,6 @@ def read(path: Path) -> Run:
         ) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-
-
-def _launched(logdir: Logdir, learner_hosts: str, status: Mapping[str, Any]) -> str:
-    others = (_status(logdir.status(number)) for number in range(1, len(split(learner_hosts))))
-    return launches.size(logdir.path, learner_hosts, [*filter(None, (status, *others))])
 
 
 def _machines(described: Mapping[str, Any]) -> str:
