@@ -83,7 +83,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
 	@echo "Installing packages into $(VENV) (about 3 GB on disk) ..."
-	@$(INSTALL) -e '.[learner,curves]'
+	@$(INSTALL) -e '.[learner]'
 	@touch $@
 
 # Docstrings are read, not imported, so the site needs none of the project's other packages.
@@ -96,7 +96,7 @@ $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (Horovod takes minutes) ..."
-	@UV_COMPILE_BYTECODE=1 $(INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
+	@UV_COMPILE_BYTECODE=1 $(INSTALL) -e '.[learner,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

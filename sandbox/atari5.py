@@ -27,6 +27,8 @@ WEIGHTS = {
     "qbert": 0.080,
 }
 """{ROM: weight of the logarithm of its score}."""
+COPIED = {"flags": {"level_name": "", "seed": 1}}
+"""What is known of a run with a metrics.csv only."""
 
 
 def normalized(rom: str, mean_return: float) -> float:
@@ -63,16 +65,16 @@ def _last_return(rom: str, path: Path) -> float:
       ConfigError: it is not a run, or is of another game, or has no return yet.
     """
     # A copied CSV does not say its level, nor how long the run should be.
-    run = runs.read(path) if path.is_dir() else runs.read_csv(path, seed=1)
+    run = runs.read(path) if path.is_dir() else runs.from_files(path, COPIED, {"state": "done"})
     if path.is_dir() and rom_of(run.level_name) != rom:
         raise ConfigError(f"{rom}={path}: its level is {run.level_name}; give a run of {rom}")
-    if run.final_return is None:
+    if (last_return := run.curve.last_return) is None:
         raise ConfigError(f"{rom}={path}: no episode has finished")
     if not run.is_finished:
         total = run.flags["total_environment_frames"]
         line = f"{rom}={path}: has not finished: {run.frames:,} of {total:,} frames"
         print(f"atari5.py: {line}", file=sys.stderr)
-    return run.final_return
+    return last_return
 
 
 def main(arguments: Sequence[str]) -> int:

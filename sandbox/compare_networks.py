@@ -11,7 +11,7 @@ runs are kept, and the one that was training resumes from its checkpoint. Agents
 seeds may be added later.
 
 Writes report.html, report.md and report.csv to the folder (default: runs/compare/LEVEL, with the
-algorithm if one is given). Flags of the report, such as --report_return, are passed on to it.
+algorithm if one is given).
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
         problems.append("--algorithm: give it, or --algorithms, and not both")
     if problems:
         raise ConfigError(problems)
-    given = [flag for flag in flags if not _is_of_report(flag)]
-    shared = [f"--level_name={options.level_name}", *given]
+    shared = [f"--level_name={options.level_name}", *flags]
     folder = options.folder or _folder(command_line.parse(shared))
     compared = [_Compared(*pair) for pair in itertools.product(agents, algorithms or [""])]
     seeds = range(1, options.seeds + 1)
@@ -86,11 +85,7 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
     # The user has named the level on this command line, so its module is trusted.
     report = ["--mode=report", f"--report_folder={folder}", "--trust_level_module"]
     report += [f"--logdir={folder / contestant.name}" for contestant in compared]
-    return Plan(folder, shared, runs, [*report, *(f for f in flags if _is_of_report(f))])
-
-
-def _is_of_report(flag: str) -> bool:
-    return flag.startswith(("--report_", "--no_report_"))
+    return Plan(folder, shared, runs, report)
 
 
 def _folder(given: Given) -> Path:

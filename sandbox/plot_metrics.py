@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from impala_tf.config import ConfigError
 from impala_tf.logdir import write_atomically
-from impala_tf.reporting import curves, facts, runs, settings
-from impala_tf.reporting.settings import Level, Setting
-from impala_tf.reporting.summary import Exhibit, summarize_level
+from impala_tf.reporting import comparison, curves, runs
+from impala_tf.reporting.comparison import Level, Setting
 
 
 def level(arguments: Sequence[str]) -> Level:
@@ -31,38 +30,32 @@ def level(arguments: Sequence[str]) -> Level:
     Raises:
       ConfigError: a path is not a run's, or the runs are of several levels.
     """
-    given = [_split(argument) for argument in arguments]
-    labelled = [Setting(name, tuple(_runs(name, given))) for name in _labels(given)]
-    logdirs = ",".join(str(path) for label, path in given if not label)
-    unlabelled = settings.group(runs.find(logdirs)) if logdirs else []
-    read = [run.level_name for setting in labelled for run in setting.runs]
-    names = dict.fromkeys([*read, *(group.name for group in unlabelled)])
-    names.pop(runs.UNKNOWN, None)  # of a copied CSV
-    if len(names) > 1:
-        raise ConfigError(f"runs of several levels: {', '.join(names)}")
-    name, more_settings = (unlabelled[0].name, unlabelled[0].settings) if unlabelled else ("", ())
-    return settings.on_one_scale(Level(name, (*labelled, *more_settings)))
+    labelled: dict[str, list[runs.Run]] = {}
+    unlabelled: list[str] = []
+    for argument in arguments:
+        label, _, path = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
+        if label:
+            seeds = labelled.setdefault(label, [])
+            seeds.append(_read(Path(path), seed=len(seeds) + 1))
+        elif Path(path).is_file():
+            raise ConfigError(f"{path}: say what it is, such as 'ShallowConvNetAgent={path}'")
+        else:
+            unlabelled.append(path)
+    found = comparison.group(runs.find(",".join(unlabelled)))
+    settings = [Setting(*pair) for pair in labelled.items()]
+    settings += [setting for group in found for setting in group.settings]
+    levels = {run.level_name: None for setting in settings for run in setting.runs}
+    levels.pop("", None)  # of a copied CSV
+    if len(levels) > 1:
+        raise ConfigError(f"runs of several levels: {', '.join(levels)}")
+    return Level(", ".join(levels), settings)
 
 
-def _split(argument: str) -> tuple[str, Path]:
-    label, _, path = argument.rpartition("=")
-    if Path(argument).exists():
-        label, path = "", argument
-    if not Path(path).exists():
-        raise ConfigError(f"{argument}: there is no such file or folder")
-    if not label and not Path(path).is_dir():
-        raise ConfigError(f"{argument}: say what it is, such as 'ShallowConvNetAgent={argument}'")
-    return label, Path(path)
-
-
-def _labels(given: Sequence[tuple[str, Path]]) -> list[str]:
-    return [label for label in dict.fromkeys(label for label, _ in given) if label]
-
-
-def _runs(name: str, given: Sequence[tuple[str, Path]]) -> Iterator[runs.Run]:
-    paths = [path for label, path in given if label == name]
-    for seed, path in enumerate(paths, start=1):
-        yield runs.read(path) if path.is_dir() else runs.read_csv(path, seed)
+def _read(path: Path, seed: int) -> runs.Run:
+    if path.is_dir():
+        return runs.read(path)
+    described = {"flags": {"level_name": "", "seed": seed}}
+    return runs.from_files(path, described, {"state": "done"})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,22 +66,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("out", type=Path, metavar="OUT.svg")
     parser.add_argument("paths", nargs="+", metavar="[LABEL=]PATH")
     options = parser.parse_args(arguments)
-    if options.out.suffix != ".svg":
-        parser.error(f"{options.out}: the picture's name must end with .svg")
     try:
-        drawn = level(options.paths)
+        picture = curves.picture(level(options.paths))
+        if picture is None:
+            raise ConfigError("no run has two rows in which a game had finished")
     except ConfigError as error:
-        print("\n".join(f"plot_metrics.py: {line}" for line in error.problems), file=sys.stderr)
+        print(*(f"plot_metrics.py: {line}" for line in error.problems), sep="\n", file=sys.stderr)
         return 2
-    picture = curves.picture(summarize_level(drawn, {s: Exhibit() for s in drawn.settings}, None))
-    if picture is None:
-        print(f"plot_metrics.py: {facts.NO_CURVES}", file=sys.stderr)
-        return 2
-    try:
-        write_atomically(options.out, picture)
-    except OSError as error:
-        print(f"plot_metrics.py: {options.out}: cannot write: {error.strerror}", file=sys.stderr)
-        return 2
+    write_atomically(options.out, picture)
     return 0
 
 

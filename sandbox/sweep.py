@@ -33,7 +33,7 @@ from impala_tf.config import command_line, config_file, words
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from impala_tf.monitoring.status import read_status
-from impala_tf.reporting.summary import decimals
+from impala_tf.reporting.numbers import decimals
 
 try:
     import optuna

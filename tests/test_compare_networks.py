@@ -40,7 +40,7 @@ def compare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path) -> None:
     """Hours of training are not lost, and nothing is trained twice."""
     folder, cartpole = tmp_path / "out", f"--level_name={LEVEL}"
-    arguments = (cartpole, AGENTS, "--seeds=1", *SHORT, "--no_report_videos")
+    arguments = (cartpole, AGENTS, "--seeds=1", *SHORT)
     first = subprocess.Popen(
         command(folder, *arguments), cwd=PROJECT, stdout=subprocess.PIPE, text=True
     )
@@ -79,7 +79,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path
         (["--agent_names=MLPLSTMAgent", "--algorithms=ppo,dqn"],
          ["--algorithm=dqn: replays single steps, which the lstm of MLPLSTMAgent cannot"]),
         (["--agent_names=MLPAgent,ResNetAgent"], ["--agent_name=ResNetAgent: takes images, but"]),
-        (["--agent_names", "MLPAgent", "--report_return", "-5", "--batch_sze", "3"],
+        (["--agent_names", "MLPAgent", "--learning_rate", "0.1", "--batch_sze", "3"],
          ["--batch_sze: no such flag; did you mean --batch_size?"]),
     ],
 )  # fmt: skip

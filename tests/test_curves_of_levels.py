@@ -49,13 +49,12 @@ def test_pictures_show_the_mean_over_the_levels(logdir: Path, tmp_path: Path) ->
     copied.write_bytes((logdir / "metrics.csv").read_bytes())
     levels, games = (
         "mean over the levels of their mean returns",
-        "mean return of the last 100 games of all levels",
+        "mean return of the last 100 games",
     )
-    for paths, label, last in (
-        ([str(logdir)], levels, "55.0"),
-        ([f"a={logdir / 'metrics.csv'}"], levels, "55.0"),
-        ([f"a={copied}", f"b={logdir}"], games, "18.0"),
+    for path, label in (
+        (str(logdir), levels),
+        (f"a={logdir / 'metrics.csv'}", levels),
+        (f"a={copied}", games),
     ):
-        assert plot_metrics.main([str(out), *paths]) == 0
+        assert plot_metrics.main([str(out), path]) == 0
         assert f">{label}</text>" in out.read_text()
-        assert f": {last} at the end" in out.read_text()

@@ -54,7 +54,7 @@ COMMANDS = {
     ),
     "report": Command(
         "write a page that compares runs",
-        ("logdir", "report_folder", "report_return", "report_videos", "trust_level_module"),
+        ("logdir", "report_folder", "trust_level_module"),
     ),
     "export": Command(
         "write a run's agent for others: a folder to share",

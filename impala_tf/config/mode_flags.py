@@ -31,13 +31,6 @@ class ReportConfig:
     report_folder: str | None = None
     """Where report.html, report.md and report.csv are written.
     Default: the --logdir; if there are several, runs/report."""
-    report_return: float | None = None
-    """The report says how many frames and minutes the agents needed for this mean return.
-    For agents of several levels, it is in the unit of the report's returns: normalised, if each
-    level has such returns.
-    Default: 80 % of the way from the first return to the best agent's final one."""
-    report_videos: bool = True
-    """Whether to play a game with each agent's newest checkpoint, and show its first seconds."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,194 +1,199 @@
-"""The documents of a report: report.html, which needs no other file, and report.md."""
+"""The documents of a report: report.html, which needs no other file, report.md and report.csv."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from html import escape
+import csv
+import datetime
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from impala_tf.reporting import curves, facts, style
-from impala_tf.reporting.summary import Exhibit, LevelSummary
-from impala_tf.reporting.table import best, table
+import jinja2
+import numpy as np
 
-# With this policy, the browser loads nothing but the file itself.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
-
-
-def html(summaries: Sequence[LevelSummary], command: str, written: str) -> str:
-    """Returns the page.
-
-    Args:
-      summaries: one per level.
-      command: the command that writes the page.
-      written: when it was written, as text.
-    """
-    title = facts.title([summary.level for summary in summaries])
-    several = len(summaries) > 1
-    sections = "".join(_section(*numbered, several) for numbered in enumerate(summaries))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>
-{style.THEMES}{style.CHART}{style.PAGE}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-{_contents(summaries) if several else ""}</header>
-<main>
-{sections}</main>
-<footer>
-<p>Written by impala_tf on {escape(written)} with</p>
-<pre>{escape(command)}</pre>
-</footer>
-</body>
-</html>
-"""
+from impala_tf import config as configs
+from impala_tf.reporting import comparison, curves, statistics
+from impala_tf.reporting.comparison import Figure, Level, Setting, final_return, last_evaluation
+from impala_tf.reporting.numbers import NOTHING, count, mean_return, spread, whole
+from impala_tf.reporting.runs import Run
 
 
-def _contents(summaries: Sequence[LevelSummary]) -> str:
-    links = "".join(
-        f'<li><a href="#level-{number}">{escape(summary.level.name)}</a>: '
-        f"{escape(facts.headline(summary))}</li>\n"
-        for number, summary in enumerate(summaries)
-    )
-    return f"<nav><ul>\n{links}</ul></nav>\n"
+class Exhibit(NamedTuple):
+    """What is learned by building and playing a setting's agent."""
+
+    parameters: int | None = None  # how many numbers training changes; None: it cannot be built
+    clip: bytes = b""  # mp4
+    caption: str = ""  # what the clip shows, or why there is none
 
 
-def _section(number: int, summary: LevelSummary, several: bool) -> str:
-    heading = f"<h2>{escape(summary.level.name)}</h2>\n" if several else ""
-    return f"""<section id="level-{number}">
-{heading}<p class="lead">{escape(facts.headline(summary))}</p>
-<p class="dim">{escape(facts.byline(summary))}</p>
-{_curves(summary)}
-{_table(summary)}
-{_videos(summary)}
-{_facts(summary)}
-{_commands(summary)}
-</section>
-"""
+Exhibits = Mapping[Setting, Exhibit]
+Show = Callable[[list[float]], str]
 
 
-def _curves(summary: LevelSummary) -> str:
-    charts = curves.charts(summary)
-    if not charts:
-        return f"<p>There are no curves: {facts.NO_CURVES}.</p>"
-    legend = "".join(
-        f"<li>{curves.key(number)}{escape(setting.label)}</li>"
-        for number, setting in enumerate(summary.level.settings)
-    )
-    return f"""<figure>
-<ul class="legend">{legend}</ul>
-<div class="charts">
-{"".join(charts)}
-</div>
-<figcaption>{facts.legend(summary)}</figcaption>
-</figure>"""
-
-
-def _table(summary: LevelSummary) -> str:
-    titles, rows = table(summary)
-    top = best(summary)
-    head = "".join(f'<th scope="col" role="columnheader">{escape(title)}</th>' for title in titles)
-    body = ""
-    for number, (row, cells) in enumerate(zip(summary.rows, rows, strict=True)):
-        first = f'<th scope="row" role="rowheader">{curves.key(number)}{escape(cells[0])}</th>'
-        cells_after = "".join(
-            f'<td role="cell" data-label="{escape(title)}"{_emphasis(title, row is top)}>'
-            f"{escape(cell)}</td>"
-            for title, cell in zip(titles[1:], cells[1:], strict=True)
-        )
-        body += f'<tr role="row">{first}{cells_after}</tr>\n'
-    compared, notes = (
-        "".join(f"<p>{escape(line)}</p>" for line in lines)
-        for lines in (facts.comparisons(summary), facts.notes(summary))
-    )
-    return f"""<h3>Figures</h3>
-<div class="scroll"><table role="table">
-<thead><tr role="row">{head}</tr></thead>
-<tbody>
-{body}</tbody>
-</table></div>
-{compared}<div class="dim">{notes}</div>"""
-
-
-def _emphasis(title: str, is_best: bool) -> str:
-    return ' class="best"' if is_best and title == "final return" else ""
-
-
-def _videos(summary: LevelSummary) -> str:
-    if not any(row.exhibit.caption for row in summary.rows):
-        return ""
-    figures = "".join(_video(row.setting.label, row.exhibit) for row in summary.rows)
-    return f'<h3>The agents play</h3>\n<div class="videos">\n{figures}</div>'
-
-
-def _video(setting: str, exhibit: Exhibit) -> str:
-    label = escape(setting)
-    if exhibit.clip is None:
-        picture, caption = f'<div class="no-video">{escape(exhibit.caption)}</div>', ""
-    else:
-        data = base64.b64encode(exhibit.clip).decode("ascii")
-        picture = (
-            "<video controls muted loop playsinline preload=metadata"
-            f' aria-label="{label} plays" src="data:video/mp4;base64,{data}"></video>'
-        )
-        caption = f": {escape(exhibit.caption)}"
-    return f"<figure>{picture}<figcaption><strong>{label}</strong>{caption}</figcaption></figure>\n"
-
-
-def _facts(summary: LevelSummary) -> str:
-    pairs = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>\n"
-        for name, value in facts.facts(summary.level.runs)
-    )
-    return f"<h3>How it was measured</h3>\n<dl>\n{pairs}</dl>"
-
-
-def _commands(summary: LevelSummary) -> str:
-    lines = "".join(
-        f"<p>{escape(name)}</p>\n<pre>{escape(command)}</pre>\n"
-        for name, command in facts.commands(summary.level)
-    )
-    return f"<details>\n<summary>The command of each run</summary>\n{lines}</details>"
-
-
-def markdown(
-    summaries: Sequence[LevelSummary], pictures: Mapping[str, str], command: str, written: str
-) -> str:
-    """Returns the report in Markdown.
+def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: str) -> str:
+    """Returns a document.
 
     Args:
-      summaries: one per level.
-      pictures: {level: file name of its curves}; a level without curves is missing.
-      command: the command that writes the report.
-      written: when it was written, as text.
+      name: "report.html" or "report.md", which names the pictures of `picture_name`.
+      levels: what to show.
+      exhibits: of the levels' settings.
+      written_by: the command that writes the report.
     """
-    lines = [f"# {facts.title([summary.level for summary in summaries])}", ""]
-    for summary in summaries:
-        if len(summaries) > 1:
-            lines += [f"## {summary.level.name}", ""]
-        lines += [facts.headline(summary), ""]
-        if name := pictures.get(summary.level.name):
-            lines += [f"![{facts.description(summary, 'frames and minutes')}]({name})", ""]
-            lines += [facts.legend(summary), ""]
-        lines += [*_markdown_table(summary), ""]
-        lines += [f"* {line}" for line in [*facts.comparisons(summary), *facts.notes(summary)]]
-        lines.append("")
-        lines += [f"* {name}: {value}" for name, value in facts.facts(summary.level.runs)]
-        lines += ["", "The command of each run:", ""]
-        for name, line in facts.commands(summary.level):
-            lines += [f"    # {name}", f"    {line}"]
-        lines.append("")
-    return "\n".join([*lines, f"Written by impala_tf on {written} with", "", f"    {command}", ""])
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("impala_tf.reporting"),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "base64": lambda data: base64.b64encode(data).decode("ascii"),
+        "day": lambda unix_s: f"{datetime.datetime.fromtimestamp(unix_s, datetime.UTC):%-d %B %Y}",
+        "mean_return": mean_return,
+        "return_of_seeds": lambda setting: spread(setting.values(final_return), mean_return),
+        "whole": whole,
+    }
+    templates.globals |= {
+        "comparison": comparison, "comparisons": comparisons, "curves": curves,
+        "picture_name": picture_name, "table": table,
+    }  # fmt: skip
+    return templates.get_template(name).render(
+        levels=levels, exhibits=exhibits, written_by=written_by, now=time.time()
+    )
 
 
-def _markdown_table(summary: LevelSummary) -> list[str]:
-    titles, rows = table(summary)
-    lines = [titles, ["---"] + ["---:"] * (len(titles) - 1), *rows]
-    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines]
+def picture_name(level: Level) -> str:
+    """Returns the file name of a level's curves, beside report.md."""
+    return f"report-{configs.slug(level.name)}.svg"
+
+
+def table(level: Level, exhibits: Exhibits) -> tuple[list[str], list[list[str]]]:
+    """Returns (titles, rows) of text, a row per setting; the first column is its label.
+
+    Columns without any figure are left out.
+    """
+    columns = {
+        "setting": [setting.label for setting in level.settings],
+        "seeds": [_seeds(setting) for setting in level.settings],
+        "parameters": [
+            NOTHING if (known := exhibits[setting].parameters) is None else count(known)
+            for setting in level.settings
+        ],
+    }
+    for name, figure, show in _figures(level):
+        columns[name] = [_cell(setting, figure, show) for setting in level.settings]
+    columns = {name: cells for name, cells in columns.items() if set(cells) != {NOTHING}}
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+def _figures(level: Level) -> list[tuple[str, Figure, Show]]:
+    """Returns (column, figure of a run, function that shows its values of all seeds)."""
+
+    def mean(show: Callable[[float], str]) -> Show:
+        return lambda values: spread(values, show)
+
+    def peak(values: list[float]) -> str:
+        return whole(max(values))
+
+    figures: list[tuple[str, Figure, Show]] = [
+        ("learner memory, peak MiB", lambda run: run.learner_memory_mb, peak),
+        ("actor memory, peak MiB", lambda run: run.actor_memory_mb, peak),
+        ("agent steps/s", lambda run: run.agent_steps_per_s, mean(whole)),
+        ("final return", final_return, mean(mean_return)),
+        ("final return, IQM", final_return, _iqm),
+        ("last evaluation", last_evaluation, mean(mean_return)),
+    ]
+    if (target := level.target) is not None:
+        shown, minutes = mean_return(target), "{:,.1f}".format
+        figures += [
+            (f"frames to {shown}", lambda run: run.reached(target)[0], mean(count)),
+            (f"minutes to {shown}", lambda run: run.reached(target)[1], mean(minutes)),
+        ]
+    return figures
+
+
+def _iqm(values: list[float]) -> str:
+    if len(values) < statistics.FEWEST_OF_IQM:
+        return NOTHING
+    return spread(values, mean_return, statistics.interquartile_mean)
+
+
+def _cell(setting: Setting, figure: Figure, show: Show) -> str:
+    values = setting.values(figure)
+    if not values:
+        return NOTHING
+    some = f", {len(values)} of {len(setting.runs)} seeds"
+    return show(values) + some * (len(values) < len(setting.runs))
+
+
+def _seeds(setting: Setting) -> str:
+    unfinished = sum(not run.is_finished for run in setting.runs)
+    return f"{len(setting.runs)}" + f" ({unfinished} unfinished)" * (unfinished > 0)
+
+
+def comparisons(level: Level) -> list[str]:
+    """Returns how the setting with the highest mean compares with each other one, if it can be."""
+    if not level.is_finished or not (best := comparison.leaders(level)):
+        return []
+    first, lines = best[0].values(final_return), []
+    for setting in level.settings:
+        second = setting.values(final_return)
+        if setting is best[0] or min(len(first), len(second)) < statistics.FEWEST_SEEDS:
+            continue
+        low, high = statistics.interval(statistics.improvement, first, second)
+        probability = statistics.improvement(np.array(first), np.array(second))
+        lines.append(
+            f"{best[0].label} over {setting.label}: probability of improvement {probability:.2f}"
+            f" ({low:.2f} to {high:.2f}), p {statistics.welch_p_value(first, second):.2g}"
+        )
+    return lines
+
+
+def as_csv(levels: Sequence[Level], exhibits: Exhibits) -> str:
+    """Returns one row per run, with plain numbers; an unknown figure is an empty cell."""
+    rows = [
+        _csv_row(run, setting.label, exhibits[setting].parameters, level.target)
+        for level in levels
+        for setting in level.settings
+        for run in setting.runs
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _csv_row(
+    run: Run, setting: str, parameters: int | None, target: float | None
+) -> dict[str, Any]:
+    frames, minutes = run.reached(target) if target is not None else (None, None)
+    row = {
+        "level_name": run.level_name,
+        "setting": setting,
+        "agent_name": run.flags["agent_name"],
+        "algorithm": run.flags["algorithm"],
+        "seed": run.seed,
+        "state": run.state,
+        "environment_frames": run.frames,
+        "minutes": run.minutes,
+        "parameters": parameters,
+        "learner_memory_mb": run.learner_memory_mb,
+        "actor_memory_mb": run.actor_memory_mb,
+        "agent_steps_per_s": run.agent_steps_per_s,
+        "final_return": run.curve.last_return,
+        "returns": run.kind.column,
+        "last_evaluation": run.evaluation.last_return,
+        "evaluation_frames": max(map(int, run.evaluation.frames), default=None),
+        "evaluation_played": run.played,
+        "target_return": target,
+        "frames_to_target": frames,
+        "minutes_to_target": minutes,
+        "protocol": run.protocol,
+        "machine": run.machine,
+        "git_commit": run.commit,
+        "logdir": run.logdir,
+    }
+    return {name: float(f"{v:.6g}") if isinstance(v, float) else v for name, v in row.items()}

@@ -2,125 +2,57 @@
 
 Intervals, the interquartile mean and the probability of improvement are those of Agarwal et al.
 (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice", and of its package
-rliable: a stratified percentile bootstrap, whose strata are the settings. With very few seeds, such
-intervals are too narrow; with two or three, they are just the range. So winners are named not by
-bootstrap intervals, but by Welch's t-test, which keeps its error rate with three seeds or more; it
-is recommended by Colas et al. (2019), "A Hitchhiker's Guide to Statistical Comparisons of
-Reinforcement Learning Algorithms".
+rliable: a stratified percentile bootstrap, whose strata are the settings. With two or three seeds,
+such intervals are just the range, and too narrow. So winners are named not by intervals, but by
+Welch's t-test, as Colas et al. (2019) recommend in "A Hitchhiker's Guide to Statistical Comparisons
+of Reinforcement Learning Algorithms".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 
 FEWEST_SEEDS = 3  # of each setting, for comparisons
+FEWEST_OF_IQM = 4  # with fewer, the middle half is all of them
 ERROR_RATE = 0.05  # of all comparisons of a level together
-CONFIDENCE = 0.95
-_RESAMPLES = 2000
-_SEED = 0  # fixed, so that the same runs give the same report
 
 
-class Interval(NamedTuple):
-    """A 95 % bootstrap interval."""
-
-    low: float
-    high: float
-
-
-class Comparison(NamedTuple):
-    """Two settings, by the final returns of their seeds."""
-
-    improvement: float  # probability that a run of the first ends higher than one of the second
-    interval: Interval  # of that probability
-    p_value: float  # of Welch's t-test: how often chance alone causes such a difference
-
-
-def bounds(
-    statistic: Callable[..., np.ndarray], *samples: np.ndarray
+def interval(
+    statistic: Callable[..., np.ndarray], *samples: Sequence[float] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both ends of the 95 % percentile bootstrap interval of a statistic.
+    """Returns both ends of the 95 % bootstrap interval of a statistic, the same in each call.
 
     Args:
-      statistic: takes the resampled samples, each [resamples, seeds, ...]; returns
-        [resamples, ...].
-      *samples: one array [seeds, ...] per stratum; each is resampled separately.
+      statistic: takes the samples and `axis`, the axis of the seeds.
+      *samples: one [seeds, ...] per stratum, two seeds or more each; each is resampled separately.
     """
-    rng = np.random.default_rng(_SEED)
-    drawn = [
-        sample[rng.integers(len(sample), size=(_RESAMPLES, len(sample)))] for sample in samples
-    ]
-    outside = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(statistic(*drawn), [outside, 1 - outside], axis=0)
-    return low, high
+    found = scipy.stats.bootstrap(
+        samples, statistic, n_resamples=2000, vectorized=True, axis=0, method="percentile", rng=0
+    ).confidence_interval
+    return found.low, found.high
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Returns the interval of a mean over seeds; None if there is only one seed."""
-    return _interval(mean, values) if len(values) > 1 else None
+def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Returns the mean of the middle half of the seeds, rounded up to whole seeds on both sides."""
+    found: np.ndarray = scipy.stats.trim_mean(values, 0.25, axis=axis)
+    return found
 
 
-def iqm_interval(values: Sequence[float]) -> Interval | None:
-    """Returns the interval of an interquartile mean; None below three seeds."""
-    return _interval(interquartile_mean, values) if len(values) >= FEWEST_SEEDS else None
+def improvement(first: np.ndarray, second: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Returns how often a value of the first is higher than one of the second; ties count half."""
+    first, second = np.moveaxis(first, axis, -1), np.moveaxis(second, axis, -1)
+    signs = np.sign(first[..., :, None] - second[..., None, :])
+    return (0.5 * (signs + 1)).mean(axis=(-1, -2))
 
 
-def compare(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Returns how two settings compare; None if one of them has fewer than three seeds."""
-    if min(len(first), len(second)) < FEWEST_SEEDS:
-        return None
-    x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    improvement = float(probability_of_improvement(x[None], y[None])[0])
-    low, high = bounds(probability_of_improvement, x, y)
-    return Comparison(improvement, Interval(float(low), float(high)), welch_p_value(x, y))
-
-
-def mean(samples: np.ndarray) -> np.ndarray:
-    """Returns the means of [resamples, seeds, ...] over the seeds."""
-    return samples.mean(axis=1)
-
-
-def interquartile_mean(samples: np.ndarray) -> np.ndarray:
-    """Returns the means of the middle halves of [resamples, seeds].
-
-    If the number of seeds is not a multiple of four, the seeds at the edges of the middle half
-    count in part. (SciPy's trim_mean, which rliable uses, then cuts off fewer seeds.)
-    """
-    seeds = samples.shape[1]
-    edges = np.arange(seeds + 1) / seeds
-    weights = np.diff(np.clip(edges, 0.25, 0.75))
-    return np.sort(samples, axis=1) @ weights / weights.sum()
-
-
-def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns, for [resamples, seeds] of both, how often the first is higher; ties count half."""
-    difference = first[:, :, None] - second[:, None, :]
-    return (0.5 * (np.sign(difference) + 1)).mean(axis=(1, 2))
-
-
-def welch_p_value(first: np.ndarray, second: np.ndarray) -> float:
-    """Returns the two-sided p-value of Welch's t-test for two samples [seeds], two seeds or more.
-
-    Samples without any spread differ with certainty, or not at all.
-    """
-    errors = [sample.var(ddof=1) / len(sample) for sample in (first, second)]
-    difference, variance = float(first.mean() - second.mean()), sum(errors)
-    if variance == 0:
-        return float(difference == 0)
-    freedom = variance**2 / sum(
-        error**2 / (len(sample) - 1) for error, sample in zip(errors, (first, second), strict=True)
-    )
-    # Student's distribution is an integral of a power of the cosine, up to this angle.
-    angle = float(np.arctan(abs(difference) / np.sqrt(variance * freedom)))
-
-    def area(start: float, end: float) -> float:
-        middles = start + (np.arange(10_000) + 0.5) * (end - start) / 10_000
-        return float((np.cos(middles) ** (freedom - 1)).mean() * (end - start))
-
-    outside = area(angle, np.pi / 2)
-    return outside / (outside + area(0.0, angle))
+def welch_p_value(first: Sequence[float], second: Sequence[float]) -> float:
+    """Returns the two-sided p-value of Welch's t-test, of two seeds or more each."""
+    moments = [f(x) for x in (first, second) for f in (np.mean, lambda x: np.std(x, ddof=1), len)]
+    p_value = scipy.stats.ttest_ind_from_stats(*moments, equal_var=False).pvalue
+    return 1.0 if np.isnan(p_value) else float(p_value)  # all seeds of both have the same value
 
 
 def leaders(settings: Sequence[Sequence[float]]) -> list[int]:
@@ -132,18 +64,11 @@ def leaders(settings: Sequence[Sequence[float]]) -> list[int]:
     Args:
       settings: the values of each setting's seeds, higher is better; at least one each.
     """
-    means = [float(np.mean(values)) for values in settings]
-    best = int(np.argmax(means))
-    pairs = max(1, len(settings) * (len(settings) - 1) // 2)
+    best, *others = np.argsort([-np.mean(values) for values in settings], kind="stable").tolist()
+    rate = ERROR_RATE / max(1, len(settings) * (len(settings) - 1) / 2)
 
     def is_worse(number: int) -> bool:
-        comparison = compare(settings[best], settings[number])
-        return comparison is not None and comparison.p_value <= ERROR_RATE / pairs
+        pair = settings[best], settings[number]
+        return min(map(len, pair)) >= FEWEST_SEEDS and welch_p_value(*pair) <= rate
 
-    others = [n for n in range(len(settings)) if n != best and not is_worse(n)]
-    return [best, *sorted(others, key=lambda number: -means[number])]
-
-
-def _interval(statistic: Callable[[np.ndarray], np.ndarray], values: Sequence[float]) -> Interval:
-    low, high = bounds(statistic, np.asarray(values, np.float64))
-    return Interval(float(low), float(high))
+    return [best, *(number for number in others if not is_worse(number))]

@@ -187,21 +187,16 @@ def compared(player: Player, trained: TrainedAgent) -> Player:
 
 
 def _write_curve(folder: Path, run: Run) -> None:
-    from matplotlib.figure import Figure  # takes half a second
+    from impala_tf.reporting import comparison, curves  # Matplotlib takes half a second
 
     with (folder / exported.CURVE_CSV).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("environment_frames", "minutes", run.kind.column))
         for frames, minutes, mean in zip(*run.curve, strict=True):
             writer.writerow((int(frames), f"{minutes:.3f}", f"{mean:g}"))
-    if len(run.curve.frames) < 2:
-        return
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(run.curve.frames, run.curve.returns)
-    axes.set(xlabel="environment frames", ylabel=run.kind.value)
-    axes.grid(alpha=0.3)
-    figure.savefig(folder / exported.CURVE, metadata={"Date": None})
+    (level,) = comparison.group([run])
+    if (svg := curves.picture(level)) is not None:
+        (folder / exported.CURVE).write_text(svg, encoding="utf-8")
 
 
 def _names(folder: Path) -> list[str]:

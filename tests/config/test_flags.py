@@ -110,7 +110,6 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "ray_port": (0, -1, 65_536),
     "test_num_episodes": ZERO,
     "updates_per_batch": ZERO,
-    "report_return": (),
     "stop_at_return": (),
     "video_every": ZERO,
     "eval_every": ZERO,

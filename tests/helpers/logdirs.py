@@ -78,6 +78,7 @@ def write_run(path: Path, metrics: Sequence[Row] = LEARNING, **flags: Any) -> Pa
     described = {
         "flags": configs.to_dict(config),
         "sources": configs.sources(config, "atari"),
+        "level": {"kind": "atari"},
         "protocol": "the usual protocol",
         "git_commit": "0123456789abcdef",
         "machine": "a fast one, 64 cores",

@@ -1,37 +1,44 @@
-"""Reports read the runs that people have: several folders, half-finished ones."""
+"""Reports read the runs that people have: several folders, half-finished ones, several levels."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from impala_tf.config import ConfigError
+from impala_tf.monitoring.returns import Kind
 from impala_tf.reporting import runs
-from tests.helpers.logdirs import rows, write_run
+from impala_tf.reporting.runs import Run
+from tests.helpers.logdirs import level_rows, rows, write_levels, write_run
+
+EVALUATION = (
+    "wall_time_s,environment_frames,level_name,played,episodes,policy,return_mean,"
+    "normalized_return_mean"
+)
+LEVELS = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
 
 
-def test_a_folder_stands_for_the_runs_below_it_in_their_natural_order(tmp_path: Path) -> None:
-    for seed in (1, 2, 10):
+def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path) -> None:
+    for seed in (1, 2):
         write_run(tmp_path / "many" / f"seed-{seed}", seed=seed)
     write_run(tmp_path / "one", seed=7)
     (tmp_path / "many" / "notes").mkdir()
     (tmp_path / "many" / "notes" / "config.json").write_text("[]")  # of something else
-    found = runs.find(f"{tmp_path / 'many'},{tmp_path / 'one'},{tmp_path / 'many' / 'seed-2'}")
-    assert [run.seed for run in found] == [1, 2, 10, 7]  # each once
+    found = runs.find(f"{tmp_path / 'many'},{tmp_path / 'one'}")
+    assert [run.seed for run in found] == [1, 2, 7]
 
 
 def test_a_runs_figures_are_those_of_its_metrics(tmp_path: Path) -> None:
     (run,) = runs.find(str(write_run(tmp_path)))
     assert run.curve.frames.tolist() == [0, 1000, 2000, 4000]
     assert run.curve.minutes.tolist() == [0, 1, 2, 4]
-    assert (run.final_return, run.frames, run.minutes, run.share) == (20, 4000, 4, 1)
+    assert (run.curve.last_return, run.frames, run.minutes, run.is_finished) == (20, 4000, 4, True)
     assert run.agent_steps_per_s == pytest.approx(1000 / 240)
     assert (run.learner_memory_mb, run.actor_memory_mb) == (704, 504)
-    assert run.reached(0) == (2000, 2)
-    assert run.reached(-10) == (1000, 1)
-    assert run.reached(21) == (None, None)
+    assert [run.reached(mean) for mean in (0, -10, 21)] == [(2000, 2), (1000, 1), (None, None)]
 
 
 def test_a_run_that_has_just_begun_has_no_figures(tmp_path: Path) -> None:
@@ -39,110 +46,98 @@ def test_a_run_that_has_just_begun_has_no_figures(tmp_path: Path) -> None:
     write_run(tmp_path, [])
     (tmp_path / "status.json").unlink()
     (run,) = runs.find(str(tmp_path))
-    assert (run.final_return, run.agent_steps_per_s, run.share) == (None, None, 0)
+    assert (run.curve.last_return, run.agent_steps_per_s, run.is_finished) == (None, None, False)
     assert run.reached(0) == (None, None)
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    path = tmp_path / "metrics.csv"
+    path = write_run(tmp_path) / "metrics.csv"
     path.write_text(path.read_text() + "300,1100")
-    (run,) = runs.find(str(tmp_path))
-    assert run.frames == 4000
+    assert runs.read(tmp_path).frames == 4000
 
 
 def test_a_run_that_moved_names_all_its_machines(tmp_path: Path) -> None:
     """Its minutes and agent steps/s are of both."""
-    write_run(tmp_path)
-    path = tmp_path / "config.json"
+    path = write_run(tmp_path) / "config.json"
     described = json.loads(path.read_text())
-    starts = [{"git_commit": "of a version without it"}, {"machine": "A"}, {"machine": "B, GPU"}]
+    starts = [{"machine": "A"}, {"machine": "B, GPU"}]
     path.write_text(json.dumps({**described, "machine": "B, GPU", "history": starts}))
-    (run,) = runs.find(str(tmp_path))
-    assert run.machine == "A, then B, GPU"
+    assert runs.read(tmp_path).machine == "A, then B, GPU"
 
 
-def test_every_problem_has_its_line(tmp_path: Path) -> None:
-    write_run(tmp_path / "broken")
-    (tmp_path / "broken" / "config.json").write_text("{")
-    write_run(tmp_path / "strange", rows((0, 0, 0)))
-    (tmp_path / "strange" / "metrics.csv").write_text("a,b\n1,2\n")
-    folders = [str(tmp_path / name) for name in ("missing", "broken", "strange")]
-    with pytest.raises(ConfigError) as caught:
-        runs.find(",".join(folders))
-    missing, broken, strange = caught.value.problems
-    assert missing == f"--logdir={folders[0]}: no such folder"
-    assert broken.startswith(f"{folders[1]}/config.json: is not a run's config.json (")
-    assert strange.startswith(f"{folders[2]}: config.json, metrics.csv, metrics-levels.csv or")
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Among many runs of a report, a traceback does not say whose file it is."""
-    path = write_run(tmp_path) / "metrics.csv"
-    path.unlink()
-    path.mkdir()
-    expected = f"{path}: cannot be read: Is a directory"
-    with pytest.raises(ConfigError, match=expected):
+def test_a_folder_that_holds_no_run_is_named(tmp_path: Path) -> None:
+    for folder, problem in ((tmp_path / "gone", "no such folder"), (tmp_path, "holds no run")):
+        with pytest.raises(ConfigError, match=f"--logdir={folder}: {problem}"):
+            runs.find(str(folder))
+    write_run(tmp_path / "run")
+    (tmp_path / "run" / "metrics.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"run/metrics\.csv"):
         runs.find(str(tmp_path))
-    with pytest.raises(ConfigError, match=expected):
-        runs.read_csv(path, seed=1)
 
 
-def test_a_folder_without_a_run_says_what_it_is(tmp_path: Path) -> None:
-    (tmp_path / "agent.json").write_text("{}")
-    with pytest.raises(ConfigError, match="holds an exported agent; give the logdir of its run"):
-        runs.find(str(tmp_path))
-    (tmp_path / "agent.json").unlink()
-    with pytest.raises(ConfigError, match="holds no run"):
-        runs.find(str(tmp_path))
-    with pytest.raises(ConfigError, match=f"--logdir=gone: no such folder in {Path.cwd()}"):
-        runs.find("gone")
-
-
-def evaluated(folder: Path, *lines: str) -> runs.Run:
+def evaluated(folder: Path, *lines: str) -> Run:
     path = write_run(folder, eval_every=1000)
-    header = "wall_time_s,environment_frames,level_name,played,return_mean,normalized_return_mean"
-    (path / "evaluation.csv").write_text("\n".join([header, *lines]) + "\n")
-    (run,) = runs.find(str(folder))
-    return run
+    (path / "evaluation.csv").write_text("\n".join([EVALUATION, *lines]) + "\n")
+    return runs.read(path)
 
 
-def test_an_old_evaluation_is_not_that_of_the_end(tmp_path: Path) -> None:
-    """The last one may have been killed, or its process have failed."""
-    old = evaluated(tmp_path / "old", "1,1000,a,other seeds,5,", "2,2000,a,other seeds,7,")
-    assert (old.evaluation.last_return, old.last_evaluation) == (7, None)
-    new = evaluated(tmp_path / "new", "1,1000,a,other seeds,5,", "3,3000,a,other seeds,7,")
-    assert new.last_evaluation == 7
-
-
-def test_evaluations_before_another_policy_are_left_out(tmp_path: Path) -> None:
+def test_evaluations_with_another_policy_are_left_out(tmp_path: Path) -> None:
     """A jump where greedy games begin would look like learning."""
-    path = write_run(tmp_path, eval_every=1000)
-    header = "wall_time_s,environment_frames,level_name,played,return_mean,episodes,policy"
-    games = [(1000, 5, "10,sampled"), (2000, 6, "10,greedy"), (3000, 7, "50,greedy"),
-             (4000, 8, "50,greedy")]  # fmt: skip
-    lines = [
-        f"60,{frames},{level},{played},{mean},{way}"
-        for frames, mean, way in games
-        for level, played in (("a", "unseen levels"), ("b", "other seeds"))
-    ]
-    (path / "evaluation.csv").write_text("\n".join([header, *lines]) + "\n")
-    (run,) = runs.find(str(path))
+    ways = ("10,sampled,5", "10,greedy,6", "50,greedy,7", "50,greedy,8")
+    lines = (f"60,{1000 * n},a,unseen levels,{way}," for n, way in enumerate(ways, start=1))
+    run = evaluated(tmp_path, *lines)
     assert run.evaluation.frames.tolist() == [3000, 4000]
     assert run.evaluation.returns.tolist() == [7, 8]
-    assert "50 games, greedy actions" in run.played
+    assert run.played == "unseen levels (50 games, greedy actions)"
 
 
 def test_games_of_several_levels_have_no_common_scale_but_a_normalised_one(tmp_path: Path) -> None:
-    run = evaluated(
-        tmp_path / "both", "4,4000,Pong,other seeds,20,1.1", "4,4000,Breakout,other seeds,300,0.9"
+    both = (
+        "4,4000,Pong,other seeds,9,greedy,20,1.1",
+        "4,4000,Breakout,other seeds,9,greedy,300,0.9",
     )
-    assert run.last_evaluation == pytest.approx(1.0)
-    run = evaluated(tmp_path / "raw", "4,4000,a,other seeds,20,", "4,4000,b,other seeds,30,")
-    assert run.last_evaluation == 25
+    assert evaluated(tmp_path / "both", *both).evaluation.last_return == pytest.approx(1.0)
+    raw = ("4,4000,a,other seeds,9,greedy,20,", "4,4000,b,other seeds,9,greedy,30,")
+    assert evaluated(tmp_path / "raw", *raw).evaluation.last_return == 25
 
 
 def test_an_evaluation_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     """A level may return NaN; its run can still be reported."""
-    lines = ("3,3000,a,other seeds,7,", "4,4000,a,other seeds,,", "4,4001,a,other seeds,nan,")
+    means = {3000: "7", 4000: "", 4001: "nan"}
+    lines = [f"4,{frames},a,other seeds,9,greedy,{mean}," for frames, mean in means.items()]
     assert evaluated(tmp_path, *lines).evaluation.returns.tolist() == [7]
+
+
+def read(folder: Path, metrics: list[Any], *levels: dict[str, Any]) -> Run:
+    path = write_run(folder, metrics, level_name=LEVELS)
+    write_levels(path, levels)
+    return runs.read(path)
+
+
+def test_several_levels_are_judged_by_the_mean_over_the_levels(tmp_path: Path) -> None:
+    """And not by that over all games, in which levels with short games count most."""
+    run = read(tmp_path, rows((4000, 4, 18)), *level_rows(4000, 4, 100, 10))
+    assert (run.kind, run.curve.last_return) == (Kind.LEVELS, 55)
+    scores = level_rows(4000, 4, 100, 10, normalized=(0.4, 0.6))
+    run = read(tmp_path, rows((4000, 4, 18)), *scores)
+    assert (run.kind, run.curve.last_return) == (Kind.NORMALIZED, pytest.approx(0.5))
+
+
+def test_a_curve_begins_once_each_level_has_finished_a_game(tmp_path: Path) -> None:
+    metrics = rows((0, 0, 5), (1000, 1, 6), (4000, 4, 7))
+    first, *later = level_rows(0, 0, 5, None), level_rows(1000, 1, 6, 2), level_rows(4000, 4, 7, 9)
+    run = read(tmp_path, metrics, *first, *later[0], *later[1])
+    assert run.curve.frames.tolist() == [1000, 4000]
+    assert run.curve.returns.tolist() == [4, 8]
+    assert read(tmp_path, metrics[:1], *first).curve.last_return is None
+
+
+def test_levels_whose_row_is_not_whole_yet_are_left_out(tmp_path: Path) -> None:
+    """The levels' rows are written before that of all, and a run may be killed within a row."""
+    first, second = level_rows(0, 0, 5, 7), level_rows(4000, 4, 6, 8)
+    run = read(tmp_path, rows((0, 0, 6), (4000, 4, 7)), *first, second[0])
+    assert run.curve.returns.tolist() == [6]
+    run = read(tmp_path, rows((0, 0, 6), (4000, 4, 7)), *first, *second)
+    file = tmp_path / "metrics-levels.csv"
+    file.write_text(file.read_text()[:-4])
+    assert runs.read(tmp_path).curve.returns.tolist() == [6]

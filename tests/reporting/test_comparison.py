@@ -1,0 +1,205 @@
+"""Runs are averaged if they differ in their seeds only, and win if chance is no reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from impala_tf.reporting import comparison, numbers, runs, statistics
+from impala_tf.reporting.comparison import Level
+from tests.helpers.logdirs import rows, write_run
+
+
+def level_of(folder: Path) -> Level:
+    (level,) = comparison.group(runs.find(str(folder)))
+    return level
+
+
+def labels(folder: Path, *flags: dict[str, Any]) -> list[tuple[str, list[int]]]:
+    for number, each in enumerate(flags):
+        write_run(folder / str(number), **each)
+    return [(each.label, [run.seed for run in each.runs]) for each in level_of(folder).settings]
+
+
+AGENT = "ShallowConvNetAgent"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        # What an algorithm brings along is not named: ppo changes a dozen flags that nobody gave.
+        ([{"algorithm": "ppo", "seed": 2}, {"algorithm": "dqn"}, {"algorithm": "ppo"}],
+         [(f"{AGENT}, ppo", [1, 2]), (f"{AGENT}, dqn", [1])]),
+        # Nor the flags that follow from a given one, such as --learning_rate_end.
+        ([{"learning_rate": 0.001}, {}],
+         [(f"{AGENT}, learning_rate=0.001", [1]), (f"{AGENT}, learning_rate=0.00035", [1])]),
+        ([{"agent_name": "ResNetAgent"}, {"agent_name": "ImpoolaAgent"}],
+         [("ResNetAgent", [1]), ("ImpoolaAgent", [1])]),
+        # Each seed may start from a run of its own.
+        ([{"seed": 1}, {"seed": 1, "start_from": "runs/1"}, {"seed": 2, "start_from": "runs/2"}],
+         [(f"{AGENT}, start_from=nothing", [1]), (f"{AGENT}, start_from=a run", [1, 2])]),
+        # These do not change how a run learns.
+        ([{"seed": 1, "mirror": "/mnt/1", "metrics_interval_s": 5.0},
+          {"seed": 2, "mirror": "/mnt/2", "stop_at_return": 18.0},
+          {"seed": 3, "track_group": "night", "environment_timeout_s": 900.0}],
+         [(AGENT, [1, 2, 3])]),
+        ([{"total_environment_frames": 8000}, {}],
+         [(f"{AGENT}, total_environment_frames=8000", [1]),
+          (f"{AGENT}, total_environment_frames=4000", [1])]),
+    ],
+)  # fmt: skip
+def test_settings_are_told_apart_by_the_given_flags_that_differ(
+    tmp_path: Path, flags: list[dict[str, Any]], expected: list[tuple[str, list[int]]]
+) -> None:
+    assert labels(tmp_path, *flags) == expected
+
+
+def test_levels_are_kept_apart(tmp_path: Path) -> None:
+    write_run(tmp_path / "1")
+    write_run(tmp_path / "2", level_name="BreakoutNoFrameskip-v4")
+    names = [level.name for level in comparison.group(runs.find(str(tmp_path)))]
+    assert names == ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"]
+
+
+def test_of_a_seeds_runs_the_one_that_got_furthest_counts(tmp_path: Path) -> None:
+    """--fresh leaves the old run beside the new one."""
+    write_run(tmp_path / "new", seed=1)
+    write_run(tmp_path / "old", rows((0, 0, 0), (1000, 1, 1)), seed=1)
+    write_run(tmp_path / "other", seed=2)
+    (setting,) = level_of(tmp_path).settings
+    assert [run.logdir.name for run in setting.runs] == ["new", "other"]
+    assert [run.logdir.name for run in setting.repeats] == ["old"]
+
+
+def test_a_command_repeats_its_run(tmp_path: Path) -> None:
+    """It has what was given, and no port or other detail of a process."""
+    given: dict[str, Any] = {
+        "learning_rate": 0.002,
+        "terminal_on_life_loss": False,
+        "learner_hosts": "here:4711",
+    }
+    run = runs.read(write_run(tmp_path, seed=3, job_name="learner", **given))
+    words = comparison.command(run).split()
+    assert words[:2] == ["python", "run_experiment.py"] and words[-1] == f"--logdir={tmp_path}"
+    expected = {"--level_name=PongNoFrameskip-v4", "--seed=3", "--total_environment_frames=4000",
+                "--no_terminal_on_life_loss", "--learning_rate=0.002"}  # fmt: skip
+    assert expected <= set(words)
+    assert not [word for word in words if word.startswith(("--learner_hosts", "--job_name"))]
+
+
+def test_the_target_is_80_percent_of_the_way_to_the_best_setting(tmp_path: Path) -> None:
+    """From the first returns (0, 20 and 10) to the mean of its seeds, not to its best seed."""
+    write_run(tmp_path / "1", rows((0, 0, 0), (4000, 4, 100)), agent_name="ResNetAgent", seed=1)
+    assert level_of(tmp_path).target is None  # it would be compared with its own end
+    write_run(tmp_path / "2", rows((0, 0, 20), (4000, 8, 140)), agent_name="ResNetAgent", seed=2)
+    write_run(tmp_path / "3", rows((0, 0, 10), (4000, 4, 40)), agent_name="ImpoolaAgent")
+    assert level_of(tmp_path).target == 10 + 0.8 * (120 - 10)
+
+
+def test_there_is_no_target_if_nothing_was_learned(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / str(seed), rows((0, 0, 5), (4000, 4, 3)), seed=seed)
+    assert level_of(tmp_path).target is None
+
+
+def test_a_curve_is_the_mean_and_interval_of_the_seeds(tmp_path: Path) -> None:
+    """Over minutes, the seed that has finished keeps its return."""
+    write_run(tmp_path / "1", rows((0, 0, 0), (1000, 1, 50), (4000, 4, 100)), seed=1)
+    write_run(tmp_path / "2", rows((0, 0, 20), (1000, 2, 20), (4000, 8, 140)), seed=2)
+    (setting,) = level_of(tmp_path).settings
+    curve = comparison.mean_curve(setting, "frames", "curve")
+    assert curve is not None
+    at_1000 = [float(np.interp(1000, curve.x, each)) for each in curve[1:4]]
+    assert at_1000 == pytest.approx([35, 20, 50], abs=0.5)
+    over_minutes = comparison.mean_curve(setting, "minutes", "curve")
+    assert over_minutes is not None
+    assert (over_minutes.x[-1], over_minutes.mean[-1], over_minutes.measured_until) == (8, 120, 4)
+
+
+@pytest.mark.parametrize(("state", "end", "mean"), [("done", 4000, 75), ("stopped", 1000, 37.5)])
+def test_only_a_seed_that_has_finished_keeps_its_return(
+    tmp_path: Path, state: str, end: float, mean: float
+) -> None:
+    """With --stop_at_return, the best seed ends first; a solved level would look unsolved."""
+    path = write_run(tmp_path / "1", rows((0, 0, 0), (1000, 1, 50)), seed=1)
+    (path / "status.json").write_text(json.dumps({"state": state}))
+    write_run(tmp_path / "2", rows((0, 0, 0), (4000, 4, 100)), seed=2)
+    (setting,) = level_of(tmp_path).settings
+    curve = comparison.mean_curve(setting, "frames", "curve")
+    assert curve is not None
+    assert (curve.x[-1], curve.mean[-1]) == (end, pytest.approx(mean))
+
+
+def test_a_seed_that_has_just_begun_does_not_hide_the_curve_of_others(tmp_path: Path) -> None:
+    write_run(tmp_path / "1", rows((0, 0, 0), (4000, 4, 100)), seed=1)
+    write_run(tmp_path / "2", rows((10, 0.1, 0)), seed=2)
+    (setting,) = level_of(tmp_path).settings
+    curve = comparison.mean_curve(setting, "frames", "curve")
+    assert curve is not None and (curve.x[-1], curve.mean[-1]) == (4000, 100)
+
+
+FIVE = [3.0, 9.5, 4.0, 7.0, 5.5]
+OTHERS = [1.0, 6.0, 2.0, 4.5]
+
+
+def test_the_probability_of_improvement_is_that_of_mann_and_whitney() -> None:
+    expected = scipy.stats.mannwhitneyu(FIVE, OTHERS).statistic / (len(FIVE) * len(OTHERS))
+    found = statistics.improvement(np.array(FIVE), np.array(OTHERS))
+    assert found == pytest.approx(expected)
+    low, high = statistics.interval(statistics.improvement, FIVE, OTHERS)
+    assert 0.3 < low < found < high <= 1
+
+
+@pytest.mark.parametrize("second", [OTHERS, [5.0, 5.1, 4.9], [2e3, -1e3, 0.0]])
+def test_the_p_value_is_scipys(second: list[float]) -> None:
+    expected = scipy.stats.ttest_ind(FIVE, second, equal_var=False).pvalue
+    assert statistics.welch_p_value(FIVE, second) == pytest.approx(expected)
+
+
+def test_seeds_without_any_spread_differ_for_certain_or_not_at_all() -> None:
+    """All seeds of CartPole end with 500."""
+    assert statistics.welch_p_value([500.0] * 3, [500.0] * 3) == 1
+    assert statistics.welch_p_value([500.0] * 3, [9.0] * 3) == 0
+
+
+def test_only_what_chance_cannot_explain_is_no_leader() -> None:
+    clearly = [[20.0, 20.5, 19.8], [-20.0, -19.0, -20.4], [19.9, 20.3, 20.2]]
+    assert statistics.leaders(clearly) == [2, 0]
+    assert statistics.leaders(clearly[:2]) == [0]
+    assert statistics.leaders([[1.0, 1.1], [9.0, 9.1]]) == [1, 0]  # two seeds name no winner
+
+
+def test_chance_alone_seldom_names_a_winner() -> None:
+    """Three equal settings with three seeds each, drawn 400 times: 5 % at most would be right."""
+    draws = np.random.default_rng(1).normal(size=(400, 3, 3))
+    assert sum(len(statistics.leaders(draw.tolist())) == 1 for draw in draws) <= 0.05 * 400
+
+
+def test_an_interquartile_mean_leaves_out_what_lies_far_away() -> None:
+    assert statistics.interquartile_mean(np.array([1000.0, 4, 2, -1000])) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (numbers.count(950), "950"),
+        (numbers.count(45_123), "45.1 k"),
+        (numbers.count(1_687_206), "1.69 M"),
+        (numbers.count(999_600), "1 M"),
+        (numbers.mean_return(-20.62), "-20.6"),
+        (numbers.mean_return(-0.0049), "-0.0049"),
+        (numbers.mean_return(-1e-12), "0.00"),
+        (numbers.mean_return(0.5), "0.50"),
+        (numbers.mean_return(12_345.6), "12,346"),
+        (numbers.spread([100.0, 140.0], numbers.mean_return), "120.0 (100.0 to 140.0)"),
+        (numbers.spread([0.5], numbers.mean_return), "0.50"),
+        (numbers.spread([], numbers.mean_return), "–"),
+    ],
+)
+def test_figures_are_short(text: str, shown: str) -> None:
+    assert text == shown
