@@ -16,7 +16,6 @@ from ai_edge_litert.interpreter import Interpreter
 from impala_tf.agents.sampling import Sampler
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.machine.silence import silenced_stderr
-from impala_tf.transport import Parameter, quantize
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
 _LENGTH_BYTES = 4
@@ -24,13 +23,12 @@ _is_announced = False
 
 
 class Weights(NamedTuple):
-    """Where a variable's values are in the model's file: float32, or int8 with scales."""
+    """Where a variable's values, float32, are in the model's file."""
 
     variable: int  # index among the agent's variables
     offset: int  # of the first byte
     axes: tuple[int, ...]  # the file holds the variable transposed to these axes
     scale: float = 1.0  # and multiplied by this float32
-    scales_offset: int | None = None  # of the first byte of the int8 values' scales, float32 [C]
 
 
 class ActingModel(NamedTuple):
@@ -67,12 +65,6 @@ class ActingModel(NamedTuple):
         """Indices of the variables that the file holds, ascending. The baseline's are not there."""
         return sorted({weights.variable for weights in self.weights})
 
-    @property
-    def quantized(self) -> list[int]:
-        """Indices of the variables that the file holds only as int8, ascending."""
-        float32 = {weights.variable for weights in self.weights if weights.scales_offset is None}
-        return sorted({weights.variable for weights in self.weights} - float32)
-
 
 def input_name(index: int) -> str:
     """Returns the name that the converter gives to an input."""
@@ -89,7 +81,7 @@ class LiteRtNetwork:
         self._inputs: list[tuple[int, int]] = []  # index in the interpreter, index of the input
         self._outputs: list[int] = []
 
-    def set_parameters(self, arrays: Sequence[Parameter | None]) -> None:
+    def set_parameters(self, arrays: Sequence[np.ndarray | None]) -> None:
         """Replaces the parameters, which are given in the agent's variable order.
 
         Those that `ActingModel.used` does not name may be None.
@@ -97,14 +89,9 @@ class LiteRtNetwork:
         for weights in self._weights:
             parameter = arrays[weights.variable]
             assert parameter is not None
-            if weights.scales_offset is None:
-                assert isinstance(parameter, np.ndarray)
-                self._write(parameter, weights.offset, weights.axes, weights.scale)
-                continue
-            if isinstance(parameter, np.ndarray):
-                parameter = quantize(parameter)
-            self._write(parameter.values, weights.offset, weights.axes)
-            self._write(parameter.scales, weights.scales_offset, (0,), weights.scale)
+            array = parameter.transpose(weights.axes)
+            place = np.frombuffer(self._file, np.float32, array.size, weights.offset)
+            np.multiply(array, np.float32(weights.scale), out=place.reshape(array.shape))
         # LiteRT packs the weights only when it allocates, so each version needs a new interpreter:
         # about a millisecond.
         self._interpreter = None
@@ -116,16 +103,6 @@ class LiteRtNetwork:
             for tensor in self._interpreter.get_input_details()
         ]
         self._outputs = [tensor["index"] for tensor in self._interpreter.get_output_details()]
-
-    def _write(
-        self, array: np.ndarray, offset: int, axes: tuple[int, ...], scale: float | None = None
-    ) -> None:
-        array = array.transpose(axes)
-        place = np.frombuffer(self._file, array.dtype, array.size, offset).reshape(array.shape)
-        if scale is None:
-            place[...] = array
-        else:
-            np.multiply(array, np.float32(scale), out=place)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the outputs. Call `set_parameters` first."""

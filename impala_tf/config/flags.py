@@ -220,11 +220,6 @@ class ProcessConfig:
     """What --inference=actor computes with. litert: LiteRT runs a network that the learner has
     converted. Actors then start in half the time and need half of the memory.
     tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
-    acting_precision: Literal["float32", "int8"] = "float32"
-    """Number format in which --acting=litert multiplies. int8: weights are rounded to int8, with a
-    separate scale for each output of a layer. Learners send a quarter of the bytes, and large
-    networks compute faster. The policy that acts differs a little; actors send its logits along,
-    so V-trace corrects for it."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments

@@ -11,12 +11,7 @@ from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import (
-    Given,
-    actors_use_tensorflow,
-    actors_wait,
-    waits_for_updates,
-)
+from impala_tf.config.flag_values import Given, actors_wait, waits_for_updates
 from impala_tf.config.flags import Config
 from impala_tf.config.own_levels import own_level_problems
 from impala_tf.types import EnvironmentSpec
@@ -133,10 +128,6 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
 def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
     """Raises ConfigError if the algorithm cannot learn the level, or not with these flags."""
     lines = algorithm(config.loss.algorithm).problems(config, spec)
-    precision, inference = config.process.acting_precision, config.process.inference
-    if precision != "float32" and (inference == "learner" or actors_use_tensorflow(config)):
-        who = "the learner acts" if inference == "learner" else "actors compute with TensorFlow"
-        lines = [*lines, f"--acting_precision={precision}: {who} here; leave the flag out"]
     if lines:
         raise ConfigError(lines)
 

@@ -22,7 +22,6 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine.process_memory import cpu_seconds, peak_mib
-from impala_tf.transport import Parameter
 from impala_tf.types import EnvironmentSpec, Nest
 
 ONE_THREAD = "CPU, 1 thread"
@@ -85,7 +84,7 @@ def inference(
     spec: EnvironmentSpec,
     seconds: float,
     network: bytes,
-    parameters: list[Parameter],
+    parameters: list[np.ndarray],
 ) -> Measured:
     """Measures an actor's inference with LiteRT, without environments.
 
@@ -110,8 +109,7 @@ def inference(
         policy.answer(env_output, state)
 
     per_s, cores = rate(answer, seconds)
-    precision = config.process.acting_precision
-    return Measured(per_s * num_envs, ONE_THREAD, peak_memory_mb(), cores, precision=precision)
+    return Measured(per_s * num_envs, ONE_THREAD, peak_memory_mb(), cores, precision="float32")
 
 
 def noise(specs: Nest, *leading: int) -> Nest:

@@ -19,7 +19,6 @@ import tensorflow as tf
 from impala_tf import config as configs
 from impala_tf.actor.acting import OwnActing
 from impala_tf.actor.actor import Actor
-from impala_tf.actor.network import ActingModel
 from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs, unroll_specs
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import OwnNetwork, compile_policy
@@ -47,13 +46,10 @@ from impala_tf.transport import (
     LearnerService,
     NamedSpec,
     NestCodec,
-    Parameter,
     ParameterStore,
     Pushes,
     RunTerms,
-    quantize,
 )
-from impala_tf.transport.quantization import encode_quantized
 from impala_tf.types import (
     ActorGradient,
     ActorReport,
@@ -82,36 +78,28 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     return Measured(per_s * steps, ONE_THREAD, memory, cores, precision=dtype)
 
 
-def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[Parameter]] | None:
+def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[np.ndarray]] | None:
     """Returns the (network, parameters) for actors with LiteRT; None if LiteRT cannot run it."""
     tensorflow_startup.start_xla()
     agent = agent_of(config.agent, spec)
     arrays = [variable.numpy() for variable in agent.variables]
     try:
-        model = _converted(config, spec, agent)
+        model = convert(agent, spec, config.process.envs_per_actor)
     except ConversionError:
         return None
-    quantized = set(model.quantized)
-    parameters = [quantize(a) if index in quantized else a for index, a in enumerate(arrays)]
-    return model.to_bytes(), parameters
+    return model.to_bytes(), arrays
 
 
-def _converted(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActingModel:
-    int8 = config.process.acting_precision == "int8"
-    return convert(agent, spec, config.process.envs_per_actor, int8)
-
-
-def _fetched(config: Config, spec: EnvironmentSpec) -> tuple[list[int], list[int]]:
-    """Returns the indices of the parameters that actors get as int8, and of all that they get."""
+def _fetched(config: Config, spec: EnvironmentSpec) -> list[int]:
+    """Returns the indices of the parameters that actors get."""
     agent = agent_of(config.agent, spec)
-    everything: tuple[list[int], list[int]] = [], list(range(len(agent.variables)))
+    everything = list(range(len(agent.variables)))
     if configs.actors_use_tensorflow(config):
         return everything
     try:
-        model = _converted(config, spec, agent)
+        return convert(agent, spec, config.process.envs_per_actor).used
     except ConversionError:
         return everything
-    return model.quantized, model.used
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -126,7 +114,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
     parameters = parameter_specs(agent, config)
-    quantized, used = _fetched(config, spec)
+    used = _fetched(config, spec)
     with (
         tempfile.TemporaryDirectory() as folder,
         _loopback(folder, specs, parameters, num_envs) as link,
@@ -138,15 +126,13 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         def exchange() -> None:
             version = next(versions)
             store.publish(version, arrays)
-            client.fetch_parameters(version - 1, quantized, used)
+            client.fetch_parameters(version - 1, used)
             client.push(sent)
 
         per_s, cores = rate(exchange, seconds)
     steps = num_envs * length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
     sizes = [NamedSpec.of(*parameter).nbytes for parameter in parameters]
-    for index in quantized:
-        sizes[index] = len(encode_quantized(arrays[index]))
     bytes_down = sum(sizes[index] for index in used) / steps
     return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
 

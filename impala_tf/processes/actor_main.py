@@ -208,7 +208,7 @@ def _acting(
         return LearnerActing(client.infer, Codecs(interface, spec), waits)
     if own is None:
         try:
-            model = _litert_model(config, client)
+            model = ActingModel.from_bytes(client.fetch_network(config.process.envs_per_actor))
         except NoNetwork as reason:
             _log.warning("acting with TensorFlow: %s", reason)
             own = _tensorflow_actor(config, spec)
@@ -217,18 +217,8 @@ def _acting(
         return OwnActing(network, client.fetch_parameters, waits)
     sampler = sampler_of(spec.actions, np.random.default_rng(seed))
     policy = LiteRtPolicy(model, layout_of(spec), sampler)
-    fetch = functools.partial(client.fetch_parameters, quantized=model.quantized, used=model.used)
+    fetch = functools.partial(client.fetch_parameters, used=model.used)
     return OwnActing(policy, fetch, waits)
-
-
-def _litert_model(config: Config, client: ActorClient) -> ActingModel:
-    num_envs = config.process.envs_per_actor
-    if config.process.acting_precision == "int8":
-        try:
-            return ActingModel.from_bytes(client.fetch_network(num_envs, int8=True))
-        except NoNetwork as reason:
-            _log.warning("acting in float32: %s", reason)
-    return ActingModel.from_bytes(client.fetch_network(num_envs))
 
 
 def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:

@@ -294,8 +294,7 @@ def _terms(
     config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
 ) -> RunTerms:
     parameters = parameter_specs(agent, config)
-    # As int8, most parameters have a quarter of their size.
-    if config.process.inference == "actor" and config.process.acting_precision != "int8":
+    if config.process.inference == "actor":
         check_parameters(parameters, config.agent.agent_name)
     return RunTerms(
         run_id=run_id,

@@ -45,7 +45,6 @@ from impala_tf.transport.handshake import (
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import Pushes, PushReport
-from impala_tf.transport.quantization import Parameter, Quantized, quantize
 from impala_tf.transport.route import Route, preferred
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import LearnerService, Networks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -13,9 +13,7 @@ from google.protobuf.message import DecodeError as MessageError
 from google.protobuf.message import Message
 
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.codec import NamedSpec
 from impala_tf.transport.errors import CallError, QueueClosed, RunOver
-from impala_tf.transport.quantization import can_quantize
 from impala_tf.transport.wire import MAX_HANDSHAKE_BYTES
 
 logger = logging.getLogger(__name__)
@@ -61,14 +59,6 @@ def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Callable[...
         raise AssertionError
 
     return answer
-
-
-def check_quantized(specs: Sequence[NamedSpec], indices: Iterable[int]) -> None:
-    """Raises CallError if a parameter that an actor requests as int8 is not a layer's weights."""
-    for index in indices:
-        if not 0 <= index < len(specs) or not can_quantize(specs[index]):
-            reason = f"parameter {index} cannot be sent as int8"
-            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 
 def check_environments(num_environments: int, most: int) -> None:

@@ -28,7 +28,6 @@ from impala_tf.transport.errors import (
     TransportError,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
-from impala_tf.transport.quantization import decode_quantized
 from impala_tf.transport.route import Route
 from impala_tf.types import ActorReport, Episode, Nest
 
@@ -145,7 +144,7 @@ class ActorClient:
                 self._attendant.start()
 
     def fetch_parameters(
-        self, known_version: int, quantized: Sequence[int] = (), used: Sequence[int] = ()
+        self, known_version: int, used: Sequence[int] = ()
     ) -> tuple[int, list[Any]] | None:
         """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
 
@@ -154,17 +153,13 @@ class ActorClient:
         Args:
           known_version: the parameter_version that the actor has; -1 if it has none. Then it waits
             for the learner's first parameters.
-          quantized: indices of the parameters to get as int8 (`Quantized`), ascending.
           used: indices of the parameters to get, ascending; the others are None. Empty: all.
 
         Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
           TransportError on a failure that no retry would fix.
         """
         request = impala_pb2.GetParametersRequest(
-            known_version=known_version,
-            sequence=self._next_sequence,
-            quantized=quantized,
-            used=used,
+            known_version=known_version, sequence=self._next_sequence, used=used
         )
         started = time.monotonic()
         reply = self._call("GetParameters", request)
@@ -180,23 +175,17 @@ class ActorClient:
         if len(reply.tensors) != len(specs):
             raise DecodeError(f"expected {len(specs)} tensors, got {len(reply.tensors)}")
         tensors = [
-            None if used and index not in used
-            else decode_quantized(spec, data) if index in quantized
-            else decode(spec, data)
+            None if used and index not in used else decode(spec, data)
             for index, (spec, data) in enumerate(zip(specs, reply.tensors, strict=True))
-        ]  # fmt: skip
+        ]
         return reply.parameter_version, tensors
 
-    def fetch_network(self, num_environments: int, int8: bool = False) -> bytes:
+    def fetch_network(self, num_environments: int) -> bytes:
         """Returns the network for N environments: an encoded `actor.network.ActingModel`.
-
-        Args:
-          num_environments: N.
-          int8: whether its layers should compute with int8 weights.
 
         Raises: NoNetwork with the learner's reason; otherwise as `fetch_parameters`.
         """
-        request = impala_pb2.GetNetworkRequest(num_environments=num_environments, int8=int8)
+        request = impala_pb2.GetNetworkRequest(num_environments=num_environments)
         reply = self._call("GetNetwork", request)
         if reply.outcome == impala_pb2.REFUSED:
             raise NoNetwork(reply.message)

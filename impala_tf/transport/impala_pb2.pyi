@@ -160,36 +160,32 @@ class ReportReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class GetParametersRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "known_version", "sequence", "quantized", "used")
+    __slots__ = ("actor_id", "session", "run_id", "known_version", "sequence", "used")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    QUANTIZED_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
     known_version: int
     sequence: int
-    quantized: _containers.RepeatedScalarFieldContainer[int]
     used: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ..., sequence: _Optional[int] = ..., quantized: _Optional[_Iterable[int]] = ..., used: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ..., sequence: _Optional[int] = ..., used: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetNetworkRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "num_environments", "int8")
+    __slots__ = ("actor_id", "session", "run_id", "num_environments")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
-    INT8_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
     num_environments: int
-    int8: bool
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., num_environments: _Optional[int] = ..., int8: bool = ...) -> None: ...
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., num_environments: _Optional[int] = ...) -> None: ...
 
 class GetNetworkReply(_message.Message):
     __slots__ = ("outcome", "message", "network")

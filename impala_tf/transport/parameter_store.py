@@ -8,7 +8,6 @@ import numpy as np
 
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import NamedSpec, encode
-from impala_tf.transport.quantization import encode_quantized
 
 _MOST_FORMS = 4
 
@@ -19,31 +18,22 @@ class Snapshot:
     def __init__(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
         self.parameter_version = parameter_version
         self.tensors = tuple(tensors)
-        self._replies: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
+        self._replies: dict[tuple[int, ...], bytes] = {}
 
-    def reply(
-        self,
-        specs: Sequence[NamedSpec],
-        quantized: tuple[int, ...] = (),
-        used: tuple[int, ...] = (),
-    ) -> bytes:
+    def reply(self, specs: Sequence[NamedSpec], used: tuple[int, ...] = ()) -> bytes:
         """Returns the encoded GetParametersReply with this version.
 
         Not thread-safe: call it in the event loop of the server.
 
         Args:
           specs: the specs of the parameters as they are sent.
-          quantized: indices of the parameters to send as int8 instead, ascending.
           used: indices of the parameters to send, ascending; none: all.
         """
-        form = quantized, used
-        if form not in self._replies:
+        if used not in self._replies:
             encoded = [
-                b"" if used and index not in used
-                else encode_quantized(tensor) if index in quantized
-                else encode(spec, tensor)
+                b"" if used and index not in used else encode(spec, tensor)
                 for index, (spec, tensor) in enumerate(zip(specs, self.tensors, strict=True))
-            ]  # fmt: skip
+            ]
             reply = impala_pb2.GetParametersReply(
                 outcome=impala_pb2.OK,
                 parameter_version=self.parameter_version,
@@ -51,8 +41,8 @@ class Snapshot:
             ).SerializeToString()
             if len(self._replies) >= _MOST_FORMS:  # unusual: actors of a run request the same form
                 return reply
-            self._replies[form] = reply
-        return self._replies[form]
+            self._replies[used] = reply
+        return self._replies[used]
 
 
 class ParameterStore:

@@ -16,7 +16,6 @@ from impala_tf.transport import impala_pb2
 from impala_tf.transport.calls import (
     answering,
     check_environments,
-    check_quantized,
     host_of,
     name_in_certificate,
     shown,
@@ -32,9 +31,8 @@ from impala_tf.transport.sessions import ActorView, Session
 
 logger = logging.getLogger(__name__)
 
-Networks = Callable[[int, bool], "Future[bytes]"]
-"""Takes N, and whether to use int8 weights. Converts the network to the bytes of an `ActingModel`.
-May fail with NoNetwork."""
+Networks = Callable[[int], "Future[bytes]"]
+"""Takes N. Converts the network to the bytes of an `ActingModel`. May fail with NoNetwork."""
 
 _WARN_AGAIN_S = 60.0
 _LONGEST_TROUBLE = 400
@@ -192,9 +190,7 @@ class LearnerService:
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
-        check_quantized(self._parameter_specs, request.quantized)
-        form = tuple(request.quantized), tuple(request.used)
-        return snapshot.reply(self._parameter_specs, *form)
+        return snapshot.reply(self._parameter_specs, tuple(request.used))
 
     @answering
     async def GetNetwork(  # noqa: N802
@@ -206,7 +202,7 @@ class LearnerService:
         try:
             if self._networks is None:
                 raise NoNetwork("the learner was started with --acting=tensorflow")
-            network_of = self._networks(request.num_environments, request.int8)
+            network_of = self._networks(request.num_environments)
             conversion = asyncio.wrap_future(network_of)
             # Shielded, because other actors get the same network, even if this one is lost.
             network = await asyncio.shield(conversion)

@@ -65,7 +65,6 @@ def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
         ("precision", "float32"),
         ("device", "cpu"),
         ("acting", "tensorflow"),
-        ("acting_precision", "int8"),
         ("parameter_compression", "bf16"),
         ("gradient_compression", "fp16"),
         ("track", "wandb"),

@@ -13,7 +13,7 @@ from impala_tf.agents.agent import Agent
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.conversion import ConversionError, NetworkService, convert
-from impala_tf.transport import NoNetwork, quantize
+from impala_tf.transport import NoNetwork
 from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 from tests.helpers.agents import NETWORKS, make_agent, spec_for
 from tests.helpers.samples import image_spec, randomize, vector_spec
@@ -113,54 +113,6 @@ def test_the_converted_network_answers_as_the_agent(
     assert_answers_as(agent, converted, spec)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spec", "network"),
-    [
-        (ATARI, {"agent_name": "NatureAgent", "observation_normalization": "elementwise"}),
-        (ATARI, {"agent_name": "ResNetLSTMAgent"}),
-        (LEVELS, {"agent_name": "ImpoolaAgent", "width_scale": 2}),
-        (CONTINUOUS, {"agent_name": "MLPLSTMAgent"}),
-        (vector_spec(), {"agent_name": "SeparateMLPAgent", "layer_norm": True}),
-    ],
-    ids=lambda each: str(each)[-70:],
-)
-def test_the_int8_network_answers_as_the_agent_with_rounded_weights(
-    spec: EnvironmentSpec, network: dict[str, Any]
-) -> None:
-    """Also with parameters that came after the conversion, fetched as int8 or not.
-
-    What layers get is rounded, too, so the answers are near. The true ones come from an agent with
-    the rounded weights: a wrong place, order or scale would be far off.
-    """
-    agent = make_agent(spec=spec, **network)
-    model = ActingModel.from_bytes(convert(agent, spec, N, int8=True).to_bytes())
-    policy = LiteRtPolicy(model, layout_of(spec), sampler_of(spec.actions, np.random.default_rng()))
-    rng = np.random.default_rng(1)
-    for variable in agent.trainable_variables:
-        inputs = max(1, np.prod(variable.shape[:-1]))
-        variable.assign(rng.standard_normal(variable.shape) / inputs**0.5)
-    arrays: list[Any] = parameters(agent)
-    policy.set_parameters(arrays)
-    step, state = steps_of(spec, 1)[0], numpy_state(agent)
-    unfetched, _ = policy.answer(step, state)
-    for index in model.quantized:
-        arrays[index] = quantize(arrays[index])
-        agent.variables[index].assign(arrays[index].values * arrays[index].scales)
-    policy.set_parameters(arrays)
-    answer, after = policy.answer(step, state)
-    seen = tf.nest.map_structure(tf.constant, layout_of(spec).to_network(step))
-    expected, expected_state = agent.step(seen, state)
-    np.testing.assert_array_equal(answer.policy_logits, unfetched.policy_logits)
-    for got, wanted in zip(
-        [answer.policy_logits, *tf.nest.flatten(after)],
-        [expected.policy_logits, *tf.nest.flatten(expected_state)],
-        strict=True,
-    ):
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=0.1 * np.abs(wanted).max())
-    assert model.quantized
-
-
 def test_actors_need_no_parameters_of_a_separate_baseline() -> None:
     """They would be half of what fifty actors fetch again and again."""
     spec = vector_spec()
@@ -175,13 +127,6 @@ def test_actors_need_no_parameters_of_a_separate_baseline() -> None:
     answer, _ = policy.answer(step, state)
     seen = tf.nest.map_structure(tf.constant, layout_of(spec).to_network(step))
     assert_near(answer.policy_logits, agent.step(seen, state)[0].policy_logits)
-
-
-def test_words_have_one_scale_so_actors_get_the_network_in_float32() -> None:
-    """LiteRT rounds an embedding with a single scale, which would lose rare words."""
-    agent = make_agent("ImpoolaLSTMAgent", PARTS)
-    with pytest.raises(ConversionError, match=r"\(1001, 20\) have one scale"):
-        convert(agent, PARTS, N, int8=True)
 
 
 def test_a_model_is_small_and_the_agent_keeps_its_parameters() -> None:

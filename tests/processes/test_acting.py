@@ -39,31 +39,6 @@ def test_actors_import_tensorflow_only_if_they_act_with_it(
     assert [has_tensorflow(pid) for pid in actors] == 2 * [acting == "tensorflow"]
 
 
-@pytest.mark.parametrize(
-    ("level", "says"),
-    [
-        ("CartPole-v1", ""),
-        pytest.param(
-            "minigrid:MiniGrid-Empty-5x5-v0",
-            "acting in float32: int8 weights (1001, 20)",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_actors_act_with_int8_weights_where_that_can_be(
-    start: Callable[..., Run], tmp_path: Path, level: str, says: str
-) -> None:
-    """The words of a mission cannot be rounded so; the run trains all the same."""
-    flags = (f"--level_name={level}", "--num_actors=1", f"--logdir={tmp_path}")
-    run = start(*flags, "--acting_precision=int8", "--total_environment_frames=6000")
-    code, _, err = run.wait()
-    assert code == 0, err
-    assert status(tmp_path)["state"] == "done"
-    said = (tmp_path / "processes" / "actor-0.log").read_text()
-    assert says in said
-    assert ("acting in float32" in said) == bool(says)
-
-
 @pytest.fixture
 def by_hand(start: Callable[..., Run], tmp_path: Path) -> tuple[str, ...]:
     """Starts a learner that converts no network; returns the flags of its actors."""

@@ -53,14 +53,6 @@ CARTPOLE = "--level_name=CartPole-v1"
             "--acting=litert: a3c's actors compute gradients alone, and once; give tensorflow",
         ),
         (
-            ["--level_name=CartPole-v1", "--algorithm=dqn", "--acting_precision=int8"],
-            "--acting_precision=int8: actors compute with TensorFlow here; leave the flag out",
-        ),
-        (
-            ["--level_name=CartPole-v1", "--inference=learner", "--acting_precision=int8"],
-            "--acting_precision=int8: the learner acts here; leave the flag out",
-        ),
-        (
             ["--level_name=Pendulum-v1", "--algorithm=dqn"],
             "--algorithm=dqn: learns a value of each action",
         ),

@@ -7,16 +7,25 @@ import threading
 from concurrent.futures import Future
 
 import grpc
+import numpy as np
 import pytest
 
 from impala_tf.transport import ClientClosed, NoNetwork, RunOver, TransportError, impala_pb2
-from tests.helpers.wire import PATIENCE_S, Connect, FakeLearner, InThread, Serve, StubOf
+from tests.helpers.wire import (
+    PATIENCE_S,
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    StubOf,
+    make_parameters,
+)
 
 
-def named_after_its_size(num_environments: int, int8: bool) -> Future[bytes]:
+def named_after_its_size(num_environments: int) -> Future[bytes]:
     """Answers at once."""
     found: Future[bytes] = Future()
-    found.set_result(b"%s for %d" % (b"int8" if int8 else b"network", num_environments))
+    found.set_result(b"network for %d" % num_environments)
     return found
 
 
@@ -24,7 +33,23 @@ def test_an_actor_gets_the_network_for_its_environments(serve: Serve, connect: C
     actor = connect(serve(FakeLearner(), networks=named_after_its_size).port)
     actor.handshake()
     assert actor.fetch_network(3) == b"network for 3"
-    assert actor.fetch_network(3, int8=True) == b"int8 for 3"
+
+
+def test_an_actor_gets_only_the_parameters_that_it_uses(serve: Serve, connect: Connect) -> None:
+    """Those of a separate baseline would double what fifty actors fetch again and again."""
+    learner = FakeLearner()
+    one = serve(learner)
+    learner.parameters.publish(3, make_parameters(0.5))
+    actor, other = connect(one.port), connect(one.port, "actor-1")
+    found = actor.fetch_parameters(-1, used=[1])
+    assert found is not None
+    matrix, vector = found[1]
+    assert matrix is None
+    np.testing.assert_array_equal(vector, make_parameters(0.5)[1])
+    everything = other.fetch_parameters(-1)
+    assert everything is not None
+    for got, wanted in zip(everything[1], make_parameters(0.5), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_other_calls_are_answered_while_a_network_is_converted(
@@ -49,7 +74,7 @@ def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
     asked: queue.Queue[int] = queue.Queue()
     converted: Future[bytes] = Future()
 
-    def network(num_environments: int, int8: bool) -> Future[bytes]:
+    def network(num_environments: int) -> Future[bytes]:
         asked.put(num_environments)
         return converted
 
@@ -97,9 +122,9 @@ def test_a_network_for_other_environments_is_refused(
     """Each size is converted and kept: a broken actor could fill the learner's memory."""
     asked: list[int] = []
 
-    def network(count: int, int8: bool) -> Future[bytes]:
+    def network(count: int) -> Future[bytes]:
         asked.append(count)
-        return named_after_its_size(count, int8)
+        return named_after_its_size(count)
 
     actor = connect(serve(FakeLearner(), networks=network).port)
     actor.handshake()
