@@ -76,8 +76,6 @@ class OptimizerConfig:
     minibatches: Derived[int] = DERIVED
     """ppo, pqn: how many parts, of whole unrolls, a batch is split into; shuffled in every epoch.
     Default: preset; more if actors wait and there are more than two of them."""
-    gradient_compression: Literal["none", "fp16"] = "none"
-    """How learners send gradients to each other: as float32, or as float16 in half the bytes."""
     micro_batches: Derived[int] = DERIVED
     """Parts of a batch (ppo: of a minibatch) whose gradients are computed one after another and
     added up: the same update, but with the activations of only one part in memory. dqn, pqn: no

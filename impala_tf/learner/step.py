@@ -14,7 +14,7 @@ from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, plug_ins
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import device
-from impala_tf.learner.group import Float16Gradients, LearnerGroup
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.observing import Observer
 from impala_tf.learner.optimizers import make_optimizer
 from impala_tf.learner.statistics import lasting_statistics, observation_statistics
@@ -77,8 +77,6 @@ class GradientStep(abc.ABC):
             config.optimizer, self.learning_rate, agent.trainable_variables
         )
         self.target_agent = copy.deepcopy(agent) if self.HAS_TARGET else None
-        compresses = group.size > 1 and config.optimizer.gradient_compression == "fp16"
-        self._compression = Float16Gradients() if compresses else None
         self._observations = observation_statistics(agent.observation_normalizer)
         self._observers = {
             lasting: part and Observer(part, layout, group)
@@ -177,8 +175,6 @@ class GradientStep(abc.ABC):
         if self.group.size > 1:
             gradients = [gradient / learners for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
-        if self._compression is not None:
-            self._compression.follow(norm)
         clip = self._config.optimizer.gradients_clipping
         if clip > 0:
             of_baseline = self.agent.of_baseline_only
@@ -218,11 +214,7 @@ class GradientStep(abc.ABC):
             return *own, tf.constant(0.0, tf.float64)
         with tf.control_dependencies(tf.nest.flatten(own)):
             started_s = tf.timestamp()
-        if self._compression is None:
-            summed = self.group.sum(own, name="update")
-        else:
-            encoded = self.group.sum(self._compression.encode(gradients), name="gradients")
-            summed = (self._compression.decode(encoded), self.group.sum(own_sums, name="update"))
+        summed = self.group.sum(own, name="update")
         with tf.control_dependencies(tf.nest.flatten(summed)):
             elapsed_s = tf.timestamp() - started_s
         return *summed, elapsed_s

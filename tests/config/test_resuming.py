@@ -66,7 +66,6 @@ def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
         ("device", "cpu"),
         ("acting", "tensorflow"),
         ("parameter_compression", "bf16"),
-        ("gradient_compression", "fp16"),
         ("track", "wandb"),
         ("max_hours", 1.0),
         ("logdir", "elsewhere"),

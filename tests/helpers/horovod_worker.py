@@ -71,24 +71,6 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
     return digests
 
 
-def compressed(group: LearnerGroup, start: np.ndarray, end: np.ndarray) -> tuple[float, str]:
-    """Trains as long as it took from start to end, with gradients as float16.
-
-    Returns:
-      how far from `end` that leads, as a share of the way, and a digest of where.
-    """
-    mine = learner(group, gradient_compression="fp16")
-    mine.synchronize()
-    train(group, mine, range(10))
-    off = np.linalg.norm(flat(mine) - end) / np.linalg.norm(end - start)
-    return float(off), digest(mine)
-
-
-def flat(of: Learner) -> np.ndarray:
-    """Returns all parameters in one array."""
-    return np.concatenate([each.ravel() for each in of.parameters()])
-
-
 def one_is_late(group: LearnerGroup, mine: Learner) -> float | None:
     """Returns the seconds of an all-reduce to which learner 1 comes 5 s late."""
     batches = [batch(unroll_specs(mine.agent, SPEC, T), group.rank, update) for update in (1, 2)]
@@ -115,9 +97,7 @@ def main(directory: str) -> None:
     first = learner(group)
     before = digest(first)
     first.synchronize()
-    start = flat(first)
     digests = train(group, first, range(10))
-    end = flat(first)
     checkpoint = Checkpointer(Path(directory), first.trackables())
     if group.rank == 0:
         checkpoint.save(first.counters(), first.learner_updates)
@@ -148,7 +128,6 @@ def main(directory: str) -> None:
         "resumed_updates": resumed.learner_updates,
         "joined": [digest(joined), joined.agent_steps, agreed.stop],
     }
-    found["compressed"] = compressed(group, start, end)
     found["all_reduce_s"] = one_is_late(group, joined)
     everything = group.gather(found)
     if group.rank == 0:
