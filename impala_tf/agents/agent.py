@@ -15,7 +15,6 @@ from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import (
     AgentComposition,
     AgentConfig,
-    Config,
     HeadsName,
     check_observation,
     composition,
@@ -295,21 +294,13 @@ def agent_here(config: AgentConfig, spec: EnvironmentSpec) -> Agent:
     return agent_of(config, spec, dtype)
 
 
-def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, ...], str]]:
+def parameter_specs(agent: Agent) -> list[tuple[str, tuple[int, ...], str]]:
     """Returns (name, shape, dtype) of every variable, as it is sent to actors.
 
     Args:
       agent: an agent whose variables have been created.
-      config: the run's config.
     """
-    trainable = {variable.ref() for variable in agent.trainable_variables}
-
-    def dtype(variable: tf.Variable) -> str:
-        # Statistics stay float32: observation minus mean may be a small difference.
-        compresses = config.process.parameter_compression == "bf16" and variable.ref() in trainable
-        return "bfloat16" if compresses else str(variable.dtype.name)
-
-    return [(variable.name, tuple(variable.shape), dtype(variable)) for variable in agent.variables]
+    return [(each.name, tuple(each.shape), str(each.dtype.name)) for each in agent.variables]
 
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:

@@ -237,9 +237,6 @@ class ProcessConfig:
     step counts, and a batch has several (--updates_per_batch, --minibatches; 8 on robots).
     A larger lag saves traffic: a set of parameters is often larger than an unroll. It is at most
     what --max_policy_lag allows. ppo's actors always wait for new parameters."""
-    parameter_compression: Literal["none", "bf16"] = "none"
-    """How learners send parameters to actors: as float32, or as bfloat16 in half the bytes. A
-    policy with rounded parameters acts a little differently; V-trace corrects for it."""
     max_policy_lag: int = 1000
     """Learners refuse unrolls whose parameters are older than this many updates, such as those of
     an actor that was stopped for a while. Refused unrolls are counted and shown. dqn refuses none.

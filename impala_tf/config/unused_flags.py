@@ -33,7 +33,6 @@ _WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "momentum": ("optimizer", ("rmsprop",)),
     "learning_rate_end": ("learning_rate_schedule", ("linear", "kl")),
     "parameter_lag": ("inference", ("actor",)),
-    "parameter_compression": ("inference", ("actor",)),
     "clip_separately": (
         "agent_name",
         tuple(name for name, agent in AGENTS.items() if agent.separate_baseline),

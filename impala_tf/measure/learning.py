@@ -113,7 +113,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     agent = _agent(config, spec)
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
-    parameters = parameter_specs(agent, config)
+    parameters = parameter_specs(agent)
     used = _fetched(config, spec)
     with (
         tempfile.TemporaryDirectory() as folder,

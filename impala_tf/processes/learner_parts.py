@@ -293,7 +293,7 @@ def _most_episodes(config: Config) -> int:
 def _terms(
     config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
 ) -> RunTerms:
-    parameters = parameter_specs(agent, config)
+    parameters = parameter_specs(agent)
     if config.process.inference == "actor":
         check_parameters(parameters, config.agent.agent_name)
     return RunTerms(

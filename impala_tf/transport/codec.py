@@ -3,8 +3,6 @@
 A tensor is sent as its raw elements: C order, little-endian, no header. The handshake fixes all
 shapes and dtypes. Images are compressed: an Atari frame shrinks to a hundredth, which is also less
 to encrypt. If there are fewer bytes than the elements need, they are a Zstandard frame.
-
-float32 can be sent as bfloat16, its upper half. Such a tensor is float32 on both sides.
 """
 
 from __future__ import annotations
@@ -26,16 +24,12 @@ _COMPRESSED_BYTES = 4096  # smaller tensors are not compressed
 _LEVEL = 1  # Zstandard's fastest
 _MAX_WINDOW_BYTES = 2**23  # the memory that a decompressor may need besides its result
 _DTYPE_NAMES = ("uint8", "bool", "int32", "int64", "float32")
-_BFLOAT16 = "bfloat16"
-DTYPES = {
-    **{name: np.dtype(name).newbyteorder("<") for name in _DTYPE_NAMES},
-    _BFLOAT16: np.dtype("<u2"),  # its bits: NumPy has no such dtype
-}
+DTYPES = {name: np.dtype(name).newbyteorder("<") for name in _DTYPE_NAMES}
 
 
 @dataclasses.dataclass(frozen=True)
 class NamedSpec(ArraySpec):
-    """The spec of an array that is sent, without leading N. Its dtype may also be bfloat16."""
+    """The spec of an array that is sent, without leading N."""
 
     name: str  # its path in the nest, such as env_outputs.reward
 
@@ -46,8 +40,7 @@ class NamedSpec(ArraySpec):
         Raises:
           ValueError: the dtype or shape cannot be sent.
         """
-        if not (isinstance(dtype, str) and dtype == _BFLOAT16):
-            dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
+        dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
         if dtype not in DTYPES:
             raise ValueError(f"{name}: {dtype} cannot be sent, only {', '.join(DTYPES)}")
         if any(size is None for size in shape):
@@ -66,8 +59,6 @@ class NamedSpec(ArraySpec):
 def encode(spec: NamedSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
     """Returns `array` [*leading, *spec.shape] as bytes; ValueError if it does not fit the spec."""
     array = np.asarray(array)
-    if spec.dtype == _BFLOAT16 and array.dtype == np.float32:
-        array = _bfloat16_bits(array)
     if array.dtype != DTYPES[spec.dtype] or array.shape != leading + spec.shape:
         raise ValueError(
             f"{spec.name}: expected {spec.dtype}{list(leading + spec.shape)}, "
@@ -95,21 +86,7 @@ def decode(spec: NamedSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.nd
         )
     if spec.dtype == "bool" and data.translate(None, b"\x00\x01"):
         raise DecodeError(f"{spec.name}: expected bool, that is bytes of 0 or 1, got other bytes")
-    array = np.frombuffer(data, DTYPES[spec.dtype]).reshape(shape)
-    return _from_bfloat16_bits(array) if spec.dtype == _BFLOAT16 else array
-
-
-def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
-    """Rounds finite float32 to the nearest bfloat16, ties to even; returns its bits as uint16."""
-    bits = np.ascontiguousarray(array, "<f4").view("<u4")
-    odd = (bits >> 16) & 1
-    return ((bits + odd + 0x7FFF) >> 16).astype(DTYPES[_BFLOAT16])
-
-
-def _from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
-    array = (bits.astype("<u4") << 16).view("<f4")
-    array.setflags(write=False)
-    return array
+    return np.frombuffer(data, DTYPES[spec.dtype]).reshape(shape)
 
 
 def _may_be_compressed(spec: NamedSpec, nbytes: int) -> bool:

@@ -74,13 +74,11 @@ def check_parameters(specs: Sequence[tuple[str, tuple[int, ...], str]], agent_na
       ConfigError: the parameters are too large to send.
     """
     size = sum(NamedSpec.of(*spec).nbytes for spec in specs)
-    halved = any(dtype == "bfloat16" for *_, dtype in specs)
     if size > MAX_PARAMETER_BYTES:
         raise ConfigError(
             f"--agent_name={agent_name}: its parameters take {size / 2**20:,.0f} MB, and"
             f" {MAX_PARAMETER_BYTES // 2**20} MB can be sent to actors; give a smaller"
             " --width_scale or another agent"
-            + ("" if halved else ", or --parameter_compression=bf16, which halves them")
         )
 
 

@@ -65,7 +65,6 @@ def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
         ("precision", "float32"),
         ("device", "cpu"),
         ("acting", "tensorflow"),
-        ("parameter_compression", "bf16"),
         ("track", "wandb"),
         ("max_hours", 1.0),
         ("logdir", "elsewhere"),

@@ -151,22 +151,6 @@ def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
     assert (got[0], got[1][0].max()) == (7, 7.0)
 
 
-def test_parameters_are_sent_in_the_dtypes_of_the_run(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    """The actor's own are float32, whatever came over the wire."""
-    shortened = [("torso/w", (64, 32), "bfloat16"), RUN.parameter_specs[1]]
-    actor = connect(serve(learner, terms=RUN._replace(parameter_specs=shortened)).port)
-    actor.handshake()
-    learner.parameters.publish(0, make_parameters(1.001))
-    got = actor.fetch_parameters(-1)
-    assert got is not None
-    weights, bias = got[1]
-    assert weights.dtype == bias.dtype == np.float32
-    assert set(weights.flat) == {1.0}  # 1.001 has no bfloat16
-    assert set(bias.flat) == {np.float32(1.001)}
-
-
 def test_an_actor_never_sees_half_a_version(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import pytest
 import zstandard
@@ -133,25 +132,6 @@ def test_bytes_that_do_not_fit_are_named(n: int, tensors: list[bytes], said: str
     codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ArraySpec((), "bool")))
     with pytest.raises(DecodeError, match=said):
         codec.decode(n, tensors)
-
-
-def test_bfloat16_is_rounded_as_tensorflow_does() -> None:
-    """Ties go to the even neighbour; where torsos compute in bfloat16, nothing is lost."""
-    rng = np.random.default_rng(0)
-    halfway = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0, 0x80000000, 1], np.uint32)
-    values = np.concatenate([
-        rng.normal(size=10_000).astype(np.float32) * 10.0 ** rng.integers(-30, 30, 10_000),
-        halfway.view(np.float32),
-    ]).astype(np.float32)  # fmt: skip
-    spec = NamedSpec.of("w", values.shape, "bfloat16")
-    data = encode(spec, values)
-    assert len(data) == spec.nbytes == 2 * values.size
-    decoded = decode(spec, data)
-    expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
-    assert decoded.dtype == np.float32
-    np.testing.assert_array_equal(decoded, expected)
-    with pytest.raises(DecodeError, match="expected .* bytes of bfloat16"):
-        decode(spec, data[:-1])
 
 
 def test_the_store_holds_the_version_published_last() -> None:

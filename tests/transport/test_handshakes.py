@@ -105,9 +105,8 @@ def test_tensors_in_another_order_are_refused(
 def test_parameters_that_cannot_be_sent_are_refused_before_training() -> None:
     """Every actor would end with a traceback, and be restarted for ever."""
     check_parameters([("w", (8192, 8000), "float32")], "Wide")
-    check_parameters([("w", (8192, 16000), "bfloat16")], "Wide")
     with pytest.raises(ConfigError) as refused:
         check_parameters([("w", (8192, 8192), "float32"), ("b", (8192,), "float32")], "Wide")
     (line,) = refused.value.problems
     assert line.startswith("--agent_name=Wide: its parameters take 256 MB, and 255 MB can be sent")
-    assert "--width_scale" in line and "--parameter_compression=bf16" in line
+    assert "--width_scale" in line
