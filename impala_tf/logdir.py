@@ -50,10 +50,6 @@ class Logdir:
         """Whether this is a run's mirror (--mirror), which looks like a logdir."""
         return (self.path / MIRRORED).is_dir()
 
-    def replay(self, learner: int) -> Path:
-        """Returns the folder of a learner's replay, with --save_replay."""
-        return self.path / "replay" / f"learner-{learner}"
-
     def status(self, learner: int = 0) -> Path:
         """Returns the file of a learner's current state (JSON); learner 0's is of the whole run."""
         return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")

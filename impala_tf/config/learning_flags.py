@@ -123,7 +123,3 @@ class ReplayConfig:
     replay_sampling: Derived[Literal["uniform", "prioritized"]] = DERIVED
     """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), at first by
     the errors that the actors computed. Default: preset."""
-    save_replay: bool = False
-    """Keep the replay in files in the logdir, so that a resumed run has it. Without it, a
-    resumed run starts with an empty replay. The files take as much disk space as the replay takes
-    memory."""

@@ -32,7 +32,6 @@ MAY_CHANGE = {
     "track_project", "track_group", "track_tags",
     "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
     "total_environment_frames", "environment_processes", "precision", "micro_batches",
-    "save_replay",
     *(field.name for group in _GROUPS for field in dataclasses.fields(group)),
     *ENGINE_FLAGS,
 } - _LEARNED_FROM  # fmt: skip

@@ -192,7 +192,7 @@ class GradientStep(abc.ABC):
         # All learners see the same sums, so they decide alike and their variables stay equal.
         finite = _all_finite([norm, *sums.values()])
         taken = tf.cond(finite, apply, lambda: tf.constant(False))
-        # After a resume, a stored replay may hold unrolls that are newer than the checkpoint.
+        # After a resume, actors may send unrolls that are newer than the checkpoint.
         lag = tf.maximum(parameter_version - learned.parameter_version, 0)
         lag = tf.cast(lag, tf.float32)
         stats = learned.stats._replace(

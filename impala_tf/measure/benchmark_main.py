@@ -52,7 +52,7 @@ _LABELS: dict[What, str] = {
 
 _OF_A_REAL_RUN = (
     "mirror", "track", "callbacks", "stop_at_return", "eval_every", "video_every", "fresh",
-    "save_replay", "heartbeat_path", "start_from",
+    "heartbeat_path", "start_from",
 )  # fmt: skip
 """Flags that do something besides training, such as writing elsewhere, or that end a run."""
 _OF_OTHER_MACHINES = (

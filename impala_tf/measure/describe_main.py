@@ -90,8 +90,7 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     length = config.optimizer.unroll_length
     batch_size = config.optimizer.batch_size
     unroll = _size(unroll_specs(agent, spec, length))
-    # Without --save_replay, whose files belong to the run in the logdir.
-    learner = Learner(agent, spec, configs.replace(config, save_replay=False), LearnerGroup())
+    learner = Learner(agent, spec, config, LearnerGroup())
     sizes = {
         f"an unroll of {length} steps, as it is sent": unroll,
         f"a batch of {batch_size} unrolls": batch_size * unroll,

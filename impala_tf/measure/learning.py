@@ -139,7 +139,6 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures checkpoints; `steps_per_s` is checkpoints/s. The arguments are `inference`'s."""
-    config = configs.replace(config, save_replay=False)  # its files belong to the run in the logdir
     learner = Learner(_agent(config, spec), spec, config, LearnerGroup())
     with tempfile.TemporaryDirectory() as folder:
         checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
@@ -182,10 +181,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     """
     if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         config = configs.replace(config, algorithm="impala")
-    # Without --save_replay, whose files belong to the run in the logdir.
-    config = configs.replace(
-        config, updates_per_batch=1, ring_batches=1, replay_start_steps=0, save_replay=False
-    )
+    config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, LearnerGroup())
     # Only a run's first updates add images to the statistics of observations.
     learner.agent_steps = AgentConfig().pixel_statistics_steps

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -111,9 +110,6 @@ def build(
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
     recorder, receivers = learner_records.make(config, spec, logdir, queue, learner, group, uploads)
-    if not config.replay.save_replay:
-        # A later resume with --save_replay would take its old steps for those before the resume.
-        shutil.rmtree(logdir.replay(config.process.task), ignore_errors=True)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed, started_from = False, None
@@ -243,7 +239,7 @@ def _put(
     return put
 
 
-_OF_A_MACHINE = ("precision", "micro_batches", "save_replay")  # of the flags that shape an update
+_OF_A_MACHINE = ("precision", "micro_batches")  # of the flags that shape an update
 
 
 def check_equal_flags(config: Config, group: LearnerGroup) -> None:

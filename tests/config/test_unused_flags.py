@@ -19,7 +19,6 @@ from impala_tf.config.help_pages import texts
         ({"preset": "paper", "surrogate_clipping": 0.1}, "Atari",
          "--surrogate_clipping=0.1 does nothing here: it is for appo and ppo, and this run's"
          " --algorithm is impala"),
-        ({"algorithm": "appo", "save_replay": True}, "Atari", "--save_replay does nothing here:"),
         ({"algorithm": "pqn", "n_step": 3}, "Atari", "--n_step=3 does nothing here: it is for dqn"),
         ({"algorithm": "dqn", "entropy_cost": 0.1}, "Atari", "--entropy_cost=0.1 does nothing"),
         ({"algorithm": "pqn", "loss_reduction": "sum"}, "Atari", "--loss_reduction=sum does"),

@@ -52,12 +52,11 @@ def test_a_trained_agent_plays(start: Callable[..., Run], tmp_path: Path) -> Non
     assert json.loads((tmp_path / "evaluation.json").read_text())["mean"] > 100
 
 
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_killed_run_resumes_with_its_replay_or_says_that_it_refills(
-    start: Callable[..., Run], tmp_path: Path, saved: bool
+def test_a_killed_run_resumes_and_says_that_its_replay_refills(
+    start: Callable[..., Run], tmp_path: Path
 ) -> None:
     flags = (*ENDLESS, "--replay_capacity=50000", "--checkpoint_interval_s=1",
-             f"--logdir={tmp_path}", *(["--save_replay"] if saved else []))  # fmt: skip
+             f"--logdir={tmp_path}")  # fmt: skip
 
     def replay_steps() -> int:
         found = status(tmp_path).get("replay") or {}
@@ -66,17 +65,11 @@ def test_a_killed_run_resumes_with_its_replay_or_says_that_it_refills(
     first = start(*flags)
     wait_until(lambda: replay_steps() > 3_000 and len(rows(tmp_path)) > 2)
     first.end()
-    kept = replay_steps()
     again = start(*flags)
     log = tmp_path / "processes" / "learner-0.log"
     wait_until(lambda: "resuming from" in log.read_text())
     wait_until(lambda: status(tmp_path).get("state") == "training")
-    printed = log.read_text()
-    if saved:
-        (line,) = [line for line in printed.splitlines() if "replay: resumed with" in line]
-        assert int(line.split("resumed with ")[1].split()[0].replace(",", "")) >= kept
-    else:
-        assert "replay: refills; learning resumes in 1,000 agent steps" in printed
+    assert "replay: refills; learning resumes in 1,000 agent steps" in log.read_text()
     again.process.send_signal(signal.SIGINT)
     code, out, err = again.wait()
     assert code == 0, err + out

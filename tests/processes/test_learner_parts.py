@@ -141,15 +141,6 @@ def test_frames_that_came_before_the_first_update_are_there_after_a_resume(build
     assert build().learner.environment_frames == 280
 
 
-def test_a_replay_that_a_resume_does_without_is_not_there_later(build: Build) -> None:
-    """Its steps are those of an earlier policy, and may be millions of frames old."""
-    flags = {"algorithm": "dqn", "replay_capacity": 1000}
-    folder = build(**flags, save_replay=True).logdir.replay(0)
-    assert list(folder.iterdir())
-    build(**flags)
-    assert not folder.exists()
-
-
 def test_a_checkpoint_never_holds_nan(build: Build) -> None:
     parts = build()
     parts.run_state.save()

@@ -91,7 +91,6 @@ ALGORITHM = Algorithm(
         "replay_batch_size",
         "replay_ratio",
         "replay_sampling",
-        "save_replay",
     ),
     defaults={
         "heads": "q_values",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tree
 
 from impala_tf.agents.returns import NStepReturns, n_step_returns
-from impala_tf.algorithms.dqn.arrays import MakeArray, in_memory
 from impala_tf.algorithms.dqn.sum_tree import SumTree
 from impala_tf.config import Config, replay_slots
 from impala_tf.environments.observations import ObservationLayout
@@ -44,7 +43,6 @@ class ReplayBuffer:
       layout: the layout of the level's observations.
       config: the run's config.
       seed: the seed for drawing steps.
-      make_array: makes the arrays. Unrolls that they already hold are kept.
     """
 
     def __init__(
@@ -53,7 +51,6 @@ class ReplayBuffer:
         layout: ObservationLayout,
         config: Config,
         seed: int | np.random.SeedSequence,
-        make_array: MakeArray = in_memory,
     ) -> None:
         self._layout = layout
         self._loss = config.loss
@@ -63,27 +60,21 @@ class ReplayBuffer:
         self._rng = np.random.default_rng(seed)
         self._length = config.optimizer.unroll_length
         self._slots = replay_slots(config)
-        self._unrolls = _make(specs, self._slots, make_array)
+        self._unrolls = _make(specs, self._slots)
         self._targets = NStepReturns(
             *(
-                make_array(f"target.{name}", (self._slots, self._length), np.dtype(dtype))
-                for name, dtype in _TARGETS.items()
+                np.zeros((self._slots, self._length), dtype)
+                for dtype in (np.float32, np.float32, np.int32, np.bool_)
             )
         )
-        # The number of the unroll in each slot, from 1; 0: the slot is empty or being written.
-        self._filled = make_array("filled", (self._slots,), np.dtype(np.int64))
+        self._is_filled = np.zeros(self._slots, np.bool_)
         self._tree = SumTree(self._slots * self._length)
-        self._count_unrolls = int(self._filled.max())
-        kept = np.flatnonzero(self._filled)
-        self._next = (int(self._filled.argmax()) + 1) % self._slots if kept.size else 0
-        self._valid_steps = int(self._targets.valid[kept].sum())
-        if kept.size:
-            self._set_priorities_of(kept)
+        self._next = self._valid_steps = 0
 
     @property
     def steps(self) -> int:
         """The number of agent steps in the buffer."""
-        return int(np.count_nonzero(self._filled)) * self._length
+        return int(np.count_nonzero(self._is_filled)) * self._length
 
     @property
     def capacity(self) -> int:
@@ -95,9 +86,7 @@ class ReplayBuffer:
         count = len(unrolls.parameter_version)
         slots = (self._next + np.arange(count)) % self._slots
         self._next = (self._next + count) % self._slots
-        is_filled = self._filled[slots] > 0
-        self._valid_steps -= int(self._targets.valid[slots[is_filled]].sum())
-        self._filled[slots] = 0
+        self._valid_steps -= int(self._targets.valid[slots[self._is_filled[slots]]].sum())
         tree.map_structure(_assign(slots), self._unrolls, unrolls)
         targets = n_step_returns(
             unrolls.env_outputs,
@@ -106,8 +95,7 @@ class ReplayBuffer:
             self._loss.reward_clipping,
         )
         tree.map_structure(_assign(slots), self._targets, targets)
-        self._filled[slots] = self._count_unrolls + 1 + np.arange(count)
-        self._count_unrolls += count
+        self._is_filled[slots] = True
         self._valid_steps += int(targets.valid.sum())
         self._set_priorities_of(slots)
 
@@ -165,28 +153,10 @@ class ReplayBuffer:
         self._tree.set(slots[:, None] * self._length + np.arange(self._length), weights)
 
 
-_TARGETS = {"returns": np.float32, "discounts": np.float32, "bootstrap": np.int32, "valid": bool}
-"""The dtypes of `NStepReturns`."""
-
-
-def header(config: Config, specs: Unroll) -> dict[str, Any]:
-    """Returns what a stored replay buffer must have in common with a run, JSON-able."""
-    return {
-        "level": config.environment.level_name,
-        "slots": replay_slots(config),
-        "n_step": config.loss.n_step,
-        "discounting": config.loss.discounting,
-        "reward_clipping": config.loss.reward_clipping,
-        "arrays": [[list(spec.shape), spec.dtype.name] for spec in tree.flatten(specs)],
-    }
-
-
-def _make(specs: Unroll, slots: int, make_array: MakeArray) -> Unroll:
-    return tree.map_structure_with_path(
-        lambda path, spec: make_array(
-            ".".join(map(str, path)), (slots, *spec.shape), np.dtype(spec.dtype.as_numpy_dtype)
-        ),
-        specs,
+def _make(specs: Unroll, slots: int) -> Unroll:
+    # The system allocates their memory when they are written to.
+    return tree.map_structure(
+        lambda spec: np.zeros((slots, *spec.shape), spec.dtype.as_numpy_dtype), specs
     )
 
 

@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.algorithms.dqn import arrays, buffer
 from impala_tf.algorithms.dqn.buffer import ReplayBuffer, Sample
-from impala_tf.config import Config, replay_bytes
+from impala_tf.config import Config
 from impala_tf.learner.step import GradientStep
 from impala_tf.learner.transitions import BatchUses
-from impala_tf.logdir import Logdir
 from impala_tf.types import EnvironmentSpec, Nest, Unroll
-
-_log = logging.getLogger("impala_tf.learner")
 
 
 class Replayed(BatchUses):
     """Batches go into a replay buffer, and gradient steps draw from it at a fixed ratio.
 
     Args:
-      replay: this learner's replay buffer, which may hold steps from before a resume.
+      replay: this learner's replay buffer, empty.
       config: the run's config.
-      kept_steps: the smallest number of agent steps in any learner's buffer at the start.
 
     Attributes:
       replay: as given.
     """
 
-    def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
+    def __init__(self, replay: ReplayBuffer, config: Config) -> None:
         self.replay = replay
         self._batch_size = config.replay.replay_batch_size
         self._steps_per_batch = config.optimizer.batch_size * config.optimizer.unroll_length
         self._ratio = config.replay.replay_ratio
-        # The same on all learners, so that they start learning at the same arrival.
-        self._missing = config.replay.replay_start_steps - kept_steps
+        self._missing = config.replay.replay_start_steps
         self._owed = 0.0  # gradient steps that are due
         self._drawn = np.empty(0, np.int64)
 
@@ -72,26 +64,15 @@ class Replayed(BatchUses):
 
 
 def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Replayed:
-    """Returns a learner's replay; with --save_replay, in files that a resumed run reads again.
+    """Returns a learner's replay, which is empty.
 
     Args:
       step: the learner's gradient step.
       spec: the level's specification.
       config: the run's config.
-
-    Raises:
-      ConfigError: the files cannot be created.
     """
     number = step.group.members[step.group.rank]
     specs = unroll_specs(step.agent, spec, config.optimizer.unroll_length)
-    make_array: arrays.MakeArray = arrays.in_memory
-    if config.replay.save_replay:
-        header, nbytes = buffer.header(config, specs), replay_bytes(config, spec)
-        folder = Logdir(Path(config.run.logdir)).replay(number)
-        make_array = arrays.in_files(folder, header, nbytes)
     # Learners must not draw the same random numbers.
     seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())
-    replay = ReplayBuffer(specs, step.layout, config, seed, make_array)
-    if replay.steps:
-        _log.info("replay: resumed with %s agent steps", f"{replay.steps:,}")
-    return Replayed(replay, config, min(step.group.gather(replay.steps)))
+    return Replayed(ReplayBuffer(specs, step.layout, config, seed), config)
