@@ -53,7 +53,6 @@ from impala_tf.config.limits import (
     few_batches,
     problems,
 )
-from impala_tf.config.memory import check_fits, replay_bytes, replay_slots
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS, following_actors

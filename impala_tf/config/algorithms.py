@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from impala_tf.config import plug_ins
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.memory import check_fits
 from impala_tf.types import EnvironmentSpec, Kind
 
 if TYPE_CHECKING:
@@ -97,8 +96,6 @@ class Algorithm:
       continuous_defaults: the same, on vectors with continuous actions.
       problems: takes (config, spec); returns one line for each reason why the level cannot be
         learned, or not with these flags.
-      check_machine: takes (config, spec); returns what a run needs of this machine, in words, or
-        ''. Raises ConfigError if the machine does not have it.
       actors_wait: whether actors wait for the update that uses their last unroll.
       actors_send: what actors send to their learner.
       acting: the default of --acting.
@@ -118,7 +115,6 @@ class Algorithm:
     vector_defaults: Flags = dataclasses.field(default_factory=dict)
     continuous_defaults: Flags = dataclasses.field(default_factory=dict)
     problems: Callable[[Config, EnvironmentSpec], list[str]] = learns_a_policy
-    check_machine: Callable[[Config, EnvironmentSpec], str] = check_fits
     actors_wait: bool = False
     actors_send: Literal["unrolls", "gradients"] = "unrolls"
     acting: Literal["litert", "tensorflow"] = "litert"

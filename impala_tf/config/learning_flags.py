@@ -113,7 +113,7 @@ class ReplayConfig:
 
     replay_capacity: Derived[int] = DERIVED
     """How many agent steps, the newest ones, each learner keeps in memory. Default: preset.
-    Before it starts, a run says how much memory they need."""
+    The learner's log says how much memory they take."""
     replay_start_steps: Derived[int] = DERIVED
     """Agent steps in the replay before anything is learned from it. Default: preset."""
     replay_batch_size: Derived[int] = DERIVED

@@ -98,7 +98,7 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
         "variables of the learner, with optimizer and statistics": _size(
             learner.parameters_and_slots()
         ),
-        **_of_gradient_step(config, spec, agent),
+        **_of_gradient_step(config, spec, agent, learner),
     }
     if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         sent = sent_specs(agent, spec, config)
@@ -118,15 +118,16 @@ def _fetched(config: Config, agent: Agent) -> list[tf.Variable]:
     return [variable for variable in agent.variables if variable.ref() not in left_out]
 
 
-def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> dict[str, int]:
+def _of_gradient_step(
+    config: Config, spec: EnvironmentSpec, agent: Agent, learner: Learner
+) -> dict[str, int]:
     if configs.algorithm(config.loss.algorithm).replays:
-        steps = config.replay.replay_batch_size
-        capacity = config.replay.replay_capacity
+        steps, replay = config.replay.replay_batch_size, learner.uses.replay
         return {
             f"activations of a gradient step on {steps} agent steps": activation_bytes(
                 agent, spec, 0, steps
             ),
-            f"a replay of {capacity:,} agent steps": configs.replay_bytes(config, spec),
+            f"a replay of {replay.capacity:,} agent steps": replay.nbytes,
         }
     splits = configs.algorithm(config.loss.algorithm).estimates_once
     parts = config.optimizer.minibatches if splits else 1

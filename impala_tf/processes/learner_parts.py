@@ -100,8 +100,6 @@ def build(
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     agent = agent_here(config.agent, spec)
     specs = sent_specs(agent, spec, config)
-    if needs := configs.algorithm(config.loss.algorithm).check_machine(config, spec):
-        _log.info("%s", needs)
     learner = Learner(agent, spec, config, group)
     queue = UnrollQueue(
         specs,

@@ -49,8 +49,6 @@ def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: F
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
     display = Display(lambda: status.read_status(path), interval_s=interval_s, may_lose=may_lose)
-    if training.needs:
-        display.say(training.needs)
     for note in training.image_notes:
         display.say(f"note: {note}")
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
@@ -100,8 +98,6 @@ def _print_plan(training: LocalTraining) -> None:
     environments = config.process.envs_per_actor
     total = config.run.total_environment_frames
     optimizer = config.optimizer
-    if training.needs:
-        print(training.needs)
     for note in training.image_notes:
         print(f"note: {note}")
     print(f"{spec.level_name}: {spec.protocol}")

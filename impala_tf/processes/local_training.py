@@ -73,8 +73,6 @@ class LocalTraining:
         run_folder.check_not_exported(self.logdir)
         warm_starting.check(self.config, self.spec, self.logdir)
         self.given = given.without("fresh")
-        algorithm = configs.algorithm(self.config.loss.algorithm)
-        self.needs = algorithm.check_machine(self.config, self.spec)
         tensorflow_startup.check_gpu(self.config.process.device)
         callbacks.load(self.config.run)
         if self.config.run.mirror:

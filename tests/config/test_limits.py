@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from impala_tf import config as configs
-from impala_tf.config import ConfigError, EnvironmentConfig, Given, command_line
-from impala_tf.environments import suites
+from impala_tf.config import ConfigError, command_line
 
 
 @pytest.mark.parametrize(
@@ -41,30 +39,3 @@ def test_what_would_do_something_else_is_refused(words: list[str], problem: str)
     with pytest.raises(ConfigError) as caught:
         command_line.parse(words, lambda given: {})
     assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
-
-
-@pytest.mark.parametrize("algorithm", ["appo", "ppo", "a3c", "dqn"])
-@pytest.mark.parametrize(
-    "flag", ["--num_actors=1e8", "--envs_per_actor=1e11", "--unroll_length=1e11"]
-)
-def test_what_no_memory_holds_is_refused(run_here, tmp_path, flag: str, algorithm: str) -> None:
-    """It would start processes until the machine hangs, or end in a MemoryError."""
-    run, replay = tmp_path / "run", "--replay_capacity=1e13"
-    more = (f"--algorithm={algorithm}", *[replay] * (algorithm == "dqn"))
-    code, out, err = run_here("--level_name=CartPole-v1", f"--logdir={run}", flag, *more)
-    assert (code, out) == (2, "")
-    name, _, value = flag.partition("=")
-    assert err.startswith(f"run_experiment.py: {name}={float(value):.0f}: "), err
-    assert "GiB of memory or more, but this machine or container has " in err
-    assert len(err.splitlines()) == 1
-    assert not run.exists()
-
-
-def test_only_what_this_machine_has_to_hold_counts() -> None:
-    """A learner of a cluster has its batches, and its actors are elsewhere."""
-    spec = suites.spec(EnvironmentConfig(level_name="CartPole-v1"))
-    learner = {"job_name": "learner", "num_actors": 10**8, "envs_per_actor": 10**8}
-    config = configs.resolve(Given({**learner, "batch_size": 16}), spec.kind)
-    assert configs.check_fits(config, spec) == ""
-    with pytest.raises(ConfigError, match="^--batch_size=100000000000: a batch of 100,000,000,000"):
-        configs.check_fits(configs.replace(config, batch_size=10**11), spec)

@@ -11,15 +11,12 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import (
-    ConfigError,
-    EnvironmentConfig,
     Given,
     available_bytes,
     cores_here,
     memory_here,
     this_machine,
 )
-from impala_tf.environments import suites
 from impala_tf.frontend import preflight
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.plan import NodeSpec
@@ -126,14 +123,6 @@ def container(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_starts_as_many_actors_as_its_container_has_cores() -> None:
     config = configs.resolve(Given({}), "atari")
     assert (config.process.num_actors, configs.learner_threads(config)) == (2, 2)
-
-
-@pytest.mark.usefixtures("container")
-def test_a_run_must_fit_its_containers_memory() -> None:
-    spec = suites.spec(EnvironmentConfig(level_name="CartPole-v1"))
-    config = configs.resolve(Given({"num_actors": 100}), "vector")
-    with pytest.raises(ConfigError, match="^--num_actors=100: .* or container has 8 GiB; give le"):
-        configs.check_fits(config, spec)
 
 
 @pytest.mark.slow

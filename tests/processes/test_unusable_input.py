@@ -41,10 +41,6 @@ CARTPOLE = "--level_name=CartPole-v1"
         ([CARTPOLE, "--video"], "--mode=test --logdir=DIR --video"),
         (["--mode=test", "--logdir=/nowhere"], "--logdir=/nowhere"),
         (
-            ["--level_name=ALE/Pong-v5", "--algorithm=dqn", "--replay_capacity=1000000000"],
-            "--replay_capacity=1000000000: needs 7",
-        ),
-        (
             ["--level_name=CartPole-v1", "--algorithm=dqn", "--acting=litert"],
             "--acting=litert: dqn's actors compute with TensorFlow; give tensorflow",
         ),

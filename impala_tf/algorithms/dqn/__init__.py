@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from impala_tf.config import Config, ConfigError, available_bytes, check_fits, replay_bytes
+from impala_tf.config import Config
 from impala_tf.config.algorithms import Algorithm, learns_q_values
 from impala_tf.types import EnvironmentSpec
 
@@ -59,26 +59,6 @@ def _replay_problems(config: Config) -> list[str]:
     return []
 
 
-def _check_memory(config: Config, spec: EnvironmentSpec) -> str:
-    """Returns a sentence about the memory that the replay needs.
-
-    Raises:
-      ConfigError: this machine has less memory left.
-    """
-    check_fits(config, spec)
-    needed, left = replay_bytes(config, spec), available_bytes()
-    steps = config.replay.replay_capacity
-    if left is not None and needed > left:
-        fitting = int(steps * left / needed * 0.9)
-        raise ConfigError(
-            f"--replay_capacity={steps}: needs {needed / 1e9:.1f} GB of memory, but only"
-            f" {left / 1e9:.1f} GB are left here; give at most {fitting}"
-        )
-    has = "" if left is None else f" of the {left / 1e9:.1f} GB that are left here"
-    size = f"{needed / 1e9:.1f} GB" if needed >= 1e8 else f"{needed / 1e6:.0f} MB"
-    return f"replay: up to {steps:,} agent steps, {size}{has}"
-
-
 ALGORITHM = Algorithm(
     about="double DQN with n-step returns and replay (arXiv 1509.06461, 1803.00933)",
     uses=_uses,
@@ -119,7 +99,6 @@ ALGORITHM = Algorithm(
         "target_update_interval": 100,
     },
     problems=_problems,
-    check_machine=_check_memory,
     acting="tensorflow",
     replays=True,
     splits_batches=False,

@@ -10,7 +10,7 @@ import tree
 
 from impala_tf.agents.returns import NStepReturns, n_step_returns
 from impala_tf.algorithms.dqn.sum_tree import SumTree
-from impala_tf.config import Config, replay_slots
+from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.types import EnvOutput, Unroll
 
@@ -59,7 +59,7 @@ class ReplayBuffer:
         self._alpha, self._beta = _EXPONENTS if is_prioritized else (0.0, 0.0)
         self._rng = np.random.default_rng(seed)
         self._length = config.optimizer.unroll_length
-        self._slots = replay_slots(config)
+        self._slots = max(1, config.replay.replay_capacity // self._length)
         self._unrolls = _make(specs, self._slots)
         self._targets = NStepReturns(
             *(
@@ -80,6 +80,11 @@ class ReplayBuffer:
     def capacity(self) -> int:
         """The largest number of agent steps that the buffer holds."""
         return self._slots * self._length
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that its arrays take once it is full."""
+        return sum(array.nbytes for array in tree.flatten((self._unrolls, self._targets)))
 
     def add(self, unrolls: Unroll) -> None:
         """Stores unrolls, arrays [B, ...], in place of the oldest ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,8 @@ from impala_tf.config import Config
 from impala_tf.learner.step import GradientStep
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import EnvironmentSpec, Nest, Unroll
+
+_log = logging.getLogger("impala_tf.learner")
 
 
 class Replayed(BatchUses):
@@ -75,4 +78,6 @@ def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Repla
     specs = unroll_specs(step.agent, spec, config.optimizer.unroll_length)
     # Learners must not draw the same random numbers.
     seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())
-    return Replayed(ReplayBuffer(specs, step.layout, config, seed), config)
+    replay = ReplayBuffer(specs, step.layout, config, seed)
+    _log.info("replay: up to %s agent steps, %.2f GB", f"{replay.capacity:,}", replay.nbytes / 1e9)
+    return Replayed(replay, config)
