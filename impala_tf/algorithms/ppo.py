@@ -95,7 +95,6 @@ ALGORITHM = Algorithm(
         *POLICY_FLAGS,
         "gae_lambda",
         "surrogate_clipping",
-        "value_clipping",
         "minibatches",
         "updates_per_batch",
     ),

@@ -39,9 +39,6 @@ class LossConfig:
     (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""
     surrogate_clipping: Derived[float] = DERIVED
     """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
-    value_clipping: float = 0.0
-    """ppo: how far a value may move from what it was before the batch's first step; 0: any
-    distance. In units of the normalised values if --value_normalization is on."""
     gae_lambda: float = 0.95
     """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
     target_update_interval: Derived[int] = DERIVED

@@ -30,7 +30,7 @@ _POSITIVE = (
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
-    "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
+    "gradients_clipping", "learning_rate_end", "surrogate_clipping",
     "target_update_interval", "num_levels", "start_level", "replay_start_steps", "slurm_actors",
     "pixel_statistics_steps",
 )  # fmt: skip

@@ -54,7 +54,7 @@ def compute(
     steps: Transitions,
     config: LossConfig,
     scales: Scales,
-    prepared: tuple[Estimates, tf.Tensor] | None = None,
+    prepared: Estimates | None = None,
     valid_steps: tf.Tensor | None = None,
 ) -> Losses:
     """Returns the losses of a batch, or of a part of it.
@@ -63,8 +63,8 @@ def compute(
       steps: the transitions, [T, B].
       config: the loss's flags, which name the algorithm.
       scales: running statistics and schedules.
-      prepared: the estimates and values [T, B] from before the batch's first gradient step, for an
-        algorithm that estimates only once per batch.
+      prepared: the estimates [T, B] from before the batch's first gradient step, for an algorithm
+        that estimates only once per batch.
       valid_steps: the whole batch's number of valid steps, float32 []; None: `steps` is the whole
         batch.
     """
@@ -77,14 +77,14 @@ def compute(
 
     record = algorithm(config.algorithm)
     assert record.estimate is not None and record.objective is not None
-    estimates = record.estimate(steps, config) if prepared is None else prepared[0]
+    estimates = record.estimate(steps, config) if prepared is None else prepared
     unscaled = estimates.advantages / scales.advantage_unit
     advantages = _scaled(
         unscaled, weight, config.advantage_scaling, scales.advantage_rms, estimates.importance
     )
     objective = record.objective(steps, advantages, config)
     targets = estimates.value_targets
-    errors = _squared_value_errors(steps, targets, config, scales, prepared)
+    errors = tf.square(targets / scales.value_std - steps.values / scales.value_std)
     reduction = count if config.loss_reduction == "mean" else 1.0
     policy_gradient = -tf.reduce_sum(weight * objective.values) / reduction
     baseline = 0.5 * tf.reduce_sum(weight * errors) / reduction
@@ -135,35 +135,6 @@ def explained_variance(value_error: tf.Tensor, target_sums: tf.Tensor) -> tf.Ten
     deviations = tf.reduce_sum(squares - tf.math.divide_no_nan(tf.square(total), count))
     variance = deviations / tf.maximum(tf.reduce_sum(count), 1.0)
     return 1.0 - value_error / tf.maximum(variance, 1e-8)
-
-
-def _squared_value_errors(
-    steps: Transitions,
-    targets: tf.Tensor,
-    config: LossConfig,
-    scales: Scales,
-    prepared: tuple[Estimates, tf.Tensor] | None,
-) -> tf.Tensor:
-    values, targets = steps.values / scales.value_std, targets / scales.value_std
-    if prepared is None:
-        return tf.square(targets - values)
-    old_values = prepared[1] / scales.value_std
-    return clipped_value_errors(values, targets, old_values, config.value_clipping)
-
-
-def clipped_value_errors(
-    values: tf.Tensor, targets: tf.Tensor, old_values: tf.Tensor, limit: float
-) -> tf.Tensor:
-    """Returns squared errors that do not reward moving V further than `limit` from its old value.
-
-    The larger of the errors of V and of V clipped to the old value +- limit, as in OpenAI
-    Baselines; all [T, B]. With a limit of 0, nothing is clipped.
-    """
-    errors = tf.square(targets - values)
-    if limit == 0.0:
-        return errors
-    clipped = old_values + tf.clip_by_value(values - old_values, -limit, limit)
-    return tf.maximum(errors, tf.square(targets - clipped))
 
 
 def _scaled(

@@ -107,13 +107,12 @@ class PolicyGradients:
         return self._transitions(outputs, unroll)
 
     def estimates(self, steps: Transitions) -> Nest:
-        """Returns a whole batch's `Estimates` and values, float32 [B, T] each."""
+        """Returns the fields of a whole batch's `Estimates`, float32 [B, T] each."""
         estimate = algorithm(self._config.loss.algorithm).estimate
         assert estimate is not None
         estimates = estimate(steps, self._config.loss)
         importance = tf.broadcast_to(estimates.importance, tf.shape(estimates.advantages))
-        fields = (*estimates._replace(importance=importance), steps.values)
-        return tuple(map(tf.transpose, fields))
+        return tuple(map(tf.transpose, estimates._replace(importance=importance)))
 
     def _of_part(
         self, minibatch: Minibatch, valid_steps: tf.Tensor | None
@@ -209,7 +208,7 @@ class PolicyStep(GradientStep):
         size = -(-optimizer.batch_size // parts)
         estimates = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
         return Minibatch(
-            self.unroll_specs(spec, size), (estimates,) * 4 if self._estimates_once else ()
+            self.unroll_specs(spec, size), (estimates,) * 3 if self._estimates_once else ()
         )
 
     def masked(self, spec: EnvironmentSpec) -> Minibatch:
@@ -254,11 +253,8 @@ def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
     )
 
 
-def _prepared(minibatch: Minibatch) -> tuple[Estimates, tf.Tensor] | None:
-    if not minibatch.prepared:
-        return None
-    *estimates, values = map(tf.transpose, minibatch.prepared)
-    return Estimates(*estimates), values
+def _prepared(minibatch: Minibatch) -> Estimates | None:
+    return Estimates(*map(tf.transpose, minibatch.prepared)) if minibatch.prepared else None
 
 
 def policy_stats(loss: Losses) -> PolicyStats:

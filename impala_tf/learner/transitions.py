@@ -45,8 +45,7 @@ class Minibatch(NamedTuple):
 
     unrolls: Unroll  # [b, ...]
     # For algorithms that estimate once per batch, from before the batch's first gradient step:
-    # the fields of Estimates and the values (of a policy), or targets (of Q-values), float32 [b, T]
-    # each; else ().
+    # the fields of Estimates (of a policy), or targets (of Q-values), float32 [b, T] each; else ().
     prepared: Nest = ()
 
 

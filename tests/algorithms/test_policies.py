@@ -112,21 +112,6 @@ def test_the_ppo_objective_equals_its_formula_and_has_its_gradient() -> None:
     assert (found.gradient == 0).any() and (found.gradient != 0).any()
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.3])
-def test_value_clipping_takes_the_larger_error(limit: float) -> None:
-    rng = np.random.default_rng(3)
-    values, targets, old = rng.normal(size=(3, T, B)).astype(np.float32)
-    found = losses.clipped_value_errors(
-        tf.constant(values), tf.constant(targets), tf.constant(old), limit
-    )
-    for t in range(T):
-        for b in range(B):
-            near = min(max(values[t, b], old[t, b] - limit), old[t, b] + limit)
-            errors = [(targets[t, b] - v) ** 2 for v in (values[t, b], near)]
-            expected = max(errors) if limit else errors[0]
-            assert float(found[t, b]) == pytest.approx(expected, rel=1e-4)
-
-
 def vtrace_advantage(steps: Transitions, t: int, b: int) -> float:
     """rho_t (r_t + gamma v_{t+1} - V(x_t)), with v from the definition (equation 1)."""
     rho = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy()) * steps.valid.numpy()
@@ -190,7 +175,7 @@ def test_ratios_stay_finite_for_very_different_policies() -> None:
 def compute(steps: Transitions, scales: Scales | None = None, **flags: Any) -> losses.Losses:
     config = loss_config(**{"entropy_cost": 0.02, **flags})
     found = ppo.estimate(steps, config)
-    prepared = (found, steps.values) if config.algorithm == "ppo" else None
+    prepared = found if config.algorithm == "ppo" else None
     return losses.compute(steps, config, scales or Scales(0.02), prepared)
 
 
@@ -312,7 +297,7 @@ def test_the_clip_fraction_counts_the_steps_without_a_gradient() -> None:
         steps,
         dataclasses.replace(config, algorithm="ppo"),
         Scales(0.0),
-        prepared=(Estimates(advantages, steps.values), steps.values),
+        prepared=Estimates(advantages, steps.values),
     )
     share = clipped[steps.valid.numpy()].mean()
     np.testing.assert_allclose(with_ppo.surrogate_clip_fraction, share, rtol=1e-5)

@@ -69,7 +69,6 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "q_lambda": NO_SHARE,
     "entropy_cost_end": BELOW_ZERO,
     "surrogate_clipping": BELOW_ZERO,
-    "value_clipping": BELOW_ZERO,
     "target_update_interval": BELOW_ZERO,
     "ring_batches": ZERO,
     "minibatches": ZERO,
