@@ -78,12 +78,6 @@ class RunConfig:
     """Names of numbers in the level's info, comma separated. The value at the end of an episode
     becomes a metric: its mean over the last 100 episodes, in the column info/NAME. For a key in a
     dictionary of info: DICTIONARY/KEY."""
-    track_project: str = "impala_tf"
-    """--track=wandb: the project of the run."""
-    track_group: str = ""
-    """--track=wandb: the group of the run, such as all seeds of one experiment."""
-    track_tags: str = ""
-    """--track=wandb: tags of the run, comma separated."""
     track: Literal["none", "wandb"] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""

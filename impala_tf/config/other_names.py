@@ -56,9 +56,10 @@ OTHER_NAMES = {
     **dict.fromkeys(("log_dir", "logs", "output", "output_dir", "save_dir", "savedir"), "--logdir"),
     **dict.fromkeys(("cuda", "gpu", "use_gpu"), "--device=gpu"),
     **dict.fromkeys(("wandb", "use_wandb"), "--track=wandb"),
-    **dict.fromkeys(("wandb_project", "wandb_project_name", "project"), "--track_project"),
-    **dict.fromkeys(("wandb_group", "group", "experiment"), "--track_group"),
-    **dict.fromkeys(("wandb_tags", "tags"), "--track_tags"),
+    **dict.fromkeys(
+        ("wandb_project", "wandb_project_name", "wandb_group", "wandb_tags"),
+        "the environment variables WANDB_PROJECT, WANDB_RUN_GROUP and WANDB_TAGS say it",
+    ),
     **dict.fromkeys(("config_file", "cfg", "yaml"), "--config"),
     **dict.fromkeys(("env_kwargs", "env_args", "env_config"), "--level_kwargs"),
     **dict.fromkeys(("env_wrapper", "wrapper", "wrappers"), "--level_wrappers"),

@@ -29,7 +29,6 @@ _GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, ExportC
 _LEARNED_FROM = {"synchronization", "staggered_resets"}
 MAY_CHANGE = {
     "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
-    "track_project", "track_group", "track_tags",
     "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
     "total_environment_frames", "environment_processes", "precision", "micro_batches",
     *(field.name for group in _GROUPS for field in dataclasses.fields(group)),

@@ -1,12 +1,14 @@
 """--track=wandb: also writes the metrics, the config and videos to Weights & Biases.
 
-With WANDB_MODE=offline, nothing leaves the machine; `wandb sync` uploads it later.
+With WANDB_MODE=offline, nothing leaves the machine; `wandb sync` uploads it later. Its other
+variables work as well: WANDB_PROJECT, WANDB_RUN_GROUP, WANDB_TAGS.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -109,15 +111,13 @@ def _start(logdir: Path, flags: Mapping[str, Any], mode: Literal["offline"] | No
         write_atomically(file, secrets.token_hex(4))
     try:
         return wandb.init(
-            project=flags.get("track_project") or None,
-            group=flags.get("track_group") or None,
-            tags=[tag.strip() for tag in flags.get("track_tags", "").split(",") if tag.strip()],
+            project=os.environ.get("WANDB_PROJECT", "impala_tf"),
             name=Path(logdir).name,
             id=file.read_text(),
             resume="allow",
             dir=str(logdir),
             mode=mode,
-            config={name: value for name, value in flags.items() if not name.startswith("track_")},
+            config=dict(flags),
             settings=wandb.Settings(silent=True, console="off"),
         )
     except wandb.Error as error:

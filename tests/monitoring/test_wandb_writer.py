@@ -35,7 +35,10 @@ def kept(logdir: Path) -> list[bytes]:
     return [file.read_bytes() for file in sorted(logdir.glob("wandb/offline-run-*/run-*.wandb"))]
 
 
-def test_metrics_and_config_are_kept_for_the_upload(tmp_path: Path) -> None:
+def test_metrics_and_config_are_kept_for_the_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_TAGS", "by-night")
     writer = WandbWriter(tmp_path, {"level_name": "CartPole-v1", "learning_rate": 0.25})
     writer.rewind(None)
     writer.write(row(400))
@@ -43,7 +46,7 @@ def test_metrics_and_config_are_kept_for_the_upload(tmp_path: Path) -> None:
     assert writer.position() == {}
     writer.close()
     tag = TENSORBOARD_TAGS["episode_return_mean"].encode()
-    expected = (tag, b"12.5", b"CartPole-v1", b"learning_rate")
+    expected = (tag, b"12.5", b"CartPole-v1", b"learning_rate", b"impala_tf", b"by-night")
     # A process of the package's own writes the file.
     wait_until(
         lambda: [all(text in data for text in expected) for data in kept(tmp_path)] == [True]

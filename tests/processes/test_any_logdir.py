@@ -90,9 +90,9 @@ def test_given_flags_stay_and_the_others_are_the_runs(tmp_path: Path) -> None:
 
 def test_what_belongs_to_the_runs_machine_is_left_there(tmp_path: Path) -> None:
     """A laptop has no GPU, and nobody asked for an upload."""
-    flags = {"device": "gpu", "track": "wandb", "track_project": "p"}
+    flags = {"device": "gpu", "track": "wandb", "num_actors": 7}
     (tmp_path / "config.json").write_text(json.dumps({"flags": flags}))
     merged = as_trained(Given({"mode": "test", "logdir": str(tmp_path)}))
-    assert (merged["device"], merged["track"], merged["track_project"]) == ("auto", "none", "p")
+    assert (merged["device"], merged["track"], merged["num_actors"]) == ("auto", "none", 7)
     asked = Given({"mode": "test", "logdir": str(tmp_path), "track": "wandb"})
     assert as_trained(asked)["track"] == "wandb"
