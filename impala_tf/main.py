@@ -149,7 +149,6 @@ def submit(given: Given) -> int:
     given = given.replace(
         logdir=config.run.logdir,
         envs_per_actor=config.process.envs_per_actor,
-        acting=config.process.acting,
         algorithm=config.loss.algorithm,
     )
     engine = registry.ENGINES[name]
@@ -172,7 +171,7 @@ def join(given: Given) -> int:
     from impala_tf.frontend.join import run_node
 
     config, _ = _checked(given)
-    given = given.replace(logdir=config.run.logdir, acting=config.process.acting)
+    given = given.replace(logdir=config.run.logdir)
     return run_node(given, config)
 
 

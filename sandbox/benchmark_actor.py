@@ -2,9 +2,9 @@
 
     python sandbox/benchmark_actor.py [FLAG ...]
 
-Starts a learner, then in turn an actor with --acting=tensorflow and one with --acting=litert, each
-by hand, as on a machine of its own. Prints the seconds until it acts, its proportional
-set size (PSS) half a minute later, and the peak of its resident memory.
+Starts a learner, then actors in turn, each by hand, as on a machine of its own. Prints the seconds
+until it acts, its proportional set size (PSS) half a minute later, and the peak of its resident
+memory.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def mebibytes(path: str, name: str) -> float:
     return int(match[1]) / 1024 if match else 0.0
 
 
-def measure(folder: Path, acting: str, flags: list[str]) -> None:
+def measure(folder: Path, flags: list[str]) -> None:
     """Starts an actor, prints what it needs, and stops it."""
     began = time.monotonic()
-    actor = start(folder, "actor", *flags, "--job_name=actor", f"--acting={acting}")
+    actor = start(folder, "actor", *flags, "--job_name=actor")
     try:
         wait_for(folder / "actor", "acting in", actor)
         waited_s = time.monotonic() - began
         time.sleep(AFTERWARDS_S)
         proc = f"/proc/{actor.pid}"
         pss, peak = mebibytes(f"{proc}/smaps_rollup", "Pss"), mebibytes(f"{proc}/status", "VmHWM")
-        print(f"{acting:10} acts after {waited_s:.1f} s; {pss:.0f} MB, at most {peak:.0f} MB")
+        print(f"acts after {waited_s:.1f} s; {pss:.0f} MB, at most {peak:.0f} MB")
     finally:
         actor.terminate()
         actor.wait()
@@ -88,8 +88,7 @@ def main(arguments: list[str]) -> None:
             # The first actor must not wait for the learner.
             wait_for(folder / "learner", "waiting for unrolls", learner)
             for _ in range(TURNS):
-                for acting in ("tensorflow", "litert"):
-                    measure(folder, acting, flags)
+                measure(folder, flags)
         finally:
             learner.terminate()
             learner.wait()

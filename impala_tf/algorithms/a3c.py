@@ -45,7 +45,6 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
     problems += [
         f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
         for name, fits, right in (
-            ("acting", ("tensorflow",), "give tensorflow"),
             ("observation_normalization", ("none",), "give none"),
             ("value_normalization", ("none",), "give none"),
             ("advantage_scaling", ("none", "batch"), "give none or batch"),

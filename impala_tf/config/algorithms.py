@@ -67,10 +67,6 @@ def learns_q_values(config: Config, spec: EnvironmentSpec) -> list[str]:
         )
     if config.agent.heads == "policy":
         lines.append(f"--heads=policy: {name} learns Q-values; give q_values or dueling")
-    if process.acting != "tensorflow":
-        lines.append(
-            f"--acting={process.acting}: {name}'s actors compute with TensorFlow; give tensorflow"
-        )
     return lines
 
 
@@ -98,7 +94,8 @@ class Algorithm:
         learned, or not with these flags.
       actors_wait: whether actors wait for the update that uses their last unroll.
       actors_send: what actors send to their learner.
-      acting: the default of --acting.
+      acting: what actors that choose actions compute with: a network that the learner has converted
+        for LiteRT, or TensorFlow.
       replays: whether steps are drawn from a replay, at --replay_ratio, and not from the batches.
       splits_batches: whether the gradients of a batch's parts add up to that of the whole batch.
     """

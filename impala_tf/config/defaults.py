@@ -63,8 +63,6 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
         flags["n_step"] = min(flags["n_step"], flags["unroll_length"])
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
-    if flags["acting"] is None:
-        flags["acting"] = record.acting
     if flags["queue_capacity"] is None:
         unrolls = max(flags["batch_size"], flags["envs_per_actor"])
         flags["queue_capacity"] = _GRADIENTS if of_one else unrolls

@@ -167,7 +167,8 @@ def actors_wait(name: str | None, synchronization: str) -> bool:
 
 def actors_use_tensorflow(config: Config) -> bool:
     """Returns whether actors import TensorFlow."""
-    return config.process.inference == "actor" and config.process.acting == "tensorflow"
+    acts = config.process.inference == "actor"
+    return acts and algorithm(config.loss.algorithm).acting == "tensorflow"
 
 
 def wire_digest(config: Config) -> str:

@@ -210,10 +210,6 @@ class ProcessConfig:
     """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
     batching). Actors need less memory then."""
-    acting: Derived[Literal["tensorflow", "litert"]] = DERIVED
-    """What --inference=actor computes with. litert: LiteRT runs a network that the learner has
-    converted. Actors then start in half the time and need half of the memory.
-    tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments

@@ -123,7 +123,8 @@ class LocalNode:
 def _memory_gib(process: ProcessSpec) -> float:
     if process.is_learner:
         return requirements.LEARNER_GIB
-    if "--acting=tensorflow" in process.arguments:
+    name = next((a for a in process.arguments if a.startswith("--algorithm=")), "--algorithm=appo")
+    if configs.algorithm(name.partition("=")[2]).acting == "tensorflow":
         return requirements.TENSORFLOW_ACTOR_GIB
     return requirements.ACTOR_GIB
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
 from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.measure.acting import Measured
@@ -74,9 +75,9 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
       ConfigError: flags that cannot be used on this machine.
       RuntimeError: the process failed, and has printed why.
     """
-    process = config.process
     measured: Measured
-    if what == "inference" and (process.inference, process.acting) == ("actor", "litert"):
+    acts_without = config.process.inference == "actor" and not configs.actors_use_tensorflow(config)
+    if what == "inference" and acts_without:
         converted = _in_new_process("learning", "converted", config, spec)
         if converted is not None:
             measured = _in_new_process("acting", what, config, spec, seconds, *converted)

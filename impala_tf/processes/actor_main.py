@@ -229,7 +229,7 @@ def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
     """
     if not tensorflow_startup.is_installed():
         raise ConfigError(
-            "--acting=tensorflow: this actor needs TensorFlow, but this machine has none; install"
+            "this actor needs TensorFlow, but this machine has none; install"
             f" the extra tensorflow: {user_commands.install_extra('tensorflow')} (on a cluster:"
             " python -m frontend setup --extras=tensorflow)"
         )

@@ -201,7 +201,7 @@ class LearnerService:
         check_environments(request.num_environments, self._session_of(request).num_environments)
         try:
             if self._networks is None:
-                raise NoNetwork("the learner was started with --acting=tensorflow")
+                raise NoNetwork("the learner converts none")
             network_of = self._networks(request.num_environments)
             conversion = asyncio.wrap_future(network_of)
             # Shielded, because other actors get the same network, even if this one is lost.

@@ -49,7 +49,6 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
 # Not in the presets: the level or other flags decide them.
 DERIVED = {
     "core": "feedforward",
-    "acting": "tensorflow",
     "schedule_frames": 45,
     "num_action_repeats": 2,
     "num_actors": 9,

@@ -64,7 +64,6 @@ def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
         ("metrics_interval_s", 5.0),
         ("precision", "float32"),
         ("device", "cpu"),
-        ("acting", "tensorflow"),
         ("track", "wandb"),
         ("max_hours", 1.0),
         ("logdir", "elsewhere"),

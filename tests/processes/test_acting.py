@@ -28,47 +28,51 @@ def trains(logdir: Path) -> bool:
     return bool(status(logdir).get("agent_steps"))
 
 
-@pytest.mark.parametrize("acting", ["auto", "tensorflow"])
+@pytest.mark.parametrize("algorithm", ["appo", "pqn"])
 def test_actors_import_tensorflow_only_if_they_act_with_it(
-    start: Callable[..., Run], tmp_path: Path, acting: str
+    start: Callable[..., Run], tmp_path: Path, algorithm: str
 ) -> None:
     """It takes seconds and hundreds of MB of each, and a cheap machine has little of both."""
-    run = start(*ENDLESS, f"--acting={acting}", "--num_actors=2", f"--logdir={tmp_path}")
+    run = start(*ENDLESS, f"--algorithm={algorithm}", "--num_actors=2", f"--logdir={tmp_path}")
     run.wait_until(lambda: trains(tmp_path) and len(status(tmp_path)["actors"]) == 2)
     actors = [pid for pid in run.alive() if "--job_name=actor" in words_of(pid)]
-    assert [has_tensorflow(pid) for pid in actors] == 2 * [acting == "tensorflow"]
+    assert [has_tensorflow(pid) for pid in actors] == 2 * [algorithm == "pqn"]
 
 
-@pytest.fixture
-def by_hand(start: Callable[..., Run], tmp_path: Path) -> tuple[str, ...]:
-    """Starts a learner that converts no network; returns the flags of its actors."""
-    flags = (*ENDLESS, f"--logdir={tmp_path}", f"--learner_hosts=127.0.0.1:{free_port()}")
-    start(*flags, "--job_name=learner", "--acting=tensorflow")
-    wait_until((tmp_path / "credentials" / "actor.key").exists)
-    return (*flags, "--job_name=actor")
+OWN_TORSO = """if True:
+    import sonnet as snt
+    import tensorflow as tf
+
+    class Torso(snt.Module):
+        def __call__(self, inputs):
+            return inputs + tf.linalg.logdet(tf.eye(2))
+"""
 
 
-def test_an_actor_acts_with_tensorflow_if_its_learner_converts_no_network(
-    start: Callable[..., Run], by_hand: tuple[str, ...], tmp_path: Path
+def test_actors_act_with_tensorflow_where_litert_lacks_an_operation(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Started by hand, the two may have different flags."""
-    actor = start(*by_hand)
-    wait_until(lambda: trains(tmp_path))
-    assert has_tensorflow(actor.process.pid)
-    actor.process.terminate()
-    code, out, err = actor.wait()
-    assert code == 0
-    assert "acting with TensorFlow: the learner was started with --acting=tensorflow" in out + err
+    (tmp_path / "odd_torso.py").write_text(OWN_TORSO)
+    monkeypatch.setenv("IMPALA_TF_MODULES", str(tmp_path))
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, "--agent_name=odd_torso:Torso", "--num_actors=1", f"--logdir={logdir}")
+    run.wait_until(lambda: trains(logdir))
+    (actor,) = [pid for pid in run.alive() if "--job_name=actor" in words_of(pid)]
+    assert has_tensorflow(actor)
+    assert "acting with TensorFlow: LiteRT cannot" in (logdir / "processes/actor-0.log").read_text()
 
 
-@pytest.mark.parametrize("acting", ["litert", "tensorflow"])
 def test_an_actor_that_needs_tensorflow_says_where_it_is_missing(
-    start: Callable[..., Run], by_hand: tuple[str, ...], acting: str
+    start: Callable[..., Run], tmp_path: Path
 ) -> None:
     """Machines that only have actors are set up without it."""
+    hosts = f"--learner_hosts=127.0.0.1:{free_port()}"
+    flags = (*ENDLESS, "--algorithm=pqn", "--batch_size=8", hosts, f"--logdir={tmp_path}")
+    start(*flags, "--job_name=learner")
+    wait_until((tmp_path / "credentials" / "actor.key").exists)
     without = "import sys; sys.modules['tensorflow'] = None; import run_experiment as run"
     script = ["-c", f"{without}; sys.exit(run.main())"]
-    code, _, err = start(*by_hand, f"--acting={acting}", script=script).wait()
+    code, _, err = start(*flags, "--job_name=actor", script=script).wait()
     assert code == 2
     assert "needs TensorFlow, but this machine has none" in err.splitlines()[-1]
     assert "Traceback" not in err

@@ -41,14 +41,6 @@ CARTPOLE = "--level_name=CartPole-v1"
         ([CARTPOLE, "--video"], "--mode=test --logdir=DIR --video"),
         (["--mode=test", "--logdir=/nowhere"], "--logdir=/nowhere"),
         (
-            ["--level_name=CartPole-v1", "--algorithm=dqn", "--acting=litert"],
-            "--acting=litert: dqn's actors compute with TensorFlow; give tensorflow",
-        ),
-        (
-            ["--level_name=CartPole-v1", "--algorithm=a3c", "--acting=litert"],
-            "--acting=litert: a3c's actors compute gradients alone, and once; give tensorflow",
-        ),
-        (
             ["--level_name=Pendulum-v1", "--algorithm=dqn"],
             "--algorithm=dqn: learns a value of each action",
         ),

@@ -111,7 +111,7 @@ def test_the_reason_why_there_is_none_is_told(serve: Serve, connect: Connect) ->
 def test_a_learner_that_converts_none_says_so(serve: Serve, connect: Connect) -> None:
     actor = connect(serve(FakeLearner()).port)
     actor.handshake()
-    with pytest.raises(NoNetwork, match="--acting=tensorflow"):
+    with pytest.raises(NoNetwork, match="converts none"):
         actor.fetch_network(3)
 
 
