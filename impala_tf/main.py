@@ -27,14 +27,7 @@ from impala_tf.config import installation, user_commands
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
-from impala_tf.config import (
-    Config,
-    ConfigError,
-    Given,
-    LevelRaisedError,
-    command_line,
-    unused_flags,
-)
+from impala_tf.config import Config, ConfigError, Given, LevelRaisedError, command_line
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import (
     exit_in_time,
@@ -82,7 +75,6 @@ def _run(given: Given) -> int:
         return join(given)
     if what == "train":
         _refuse_folder_alone(given)
-        _print_notes(given)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
     if what not in ("train", "actor", "test", "export"):
@@ -111,14 +103,6 @@ def _refuse_folder_alone(given: Given) -> None:
             f"--logdir={logdir.path}: holds a run with {missing}; to resume it, add"
             f" {shlex.join([f'--config={logdir.config_file}'])}, which has its flags"
         )
-
-
-def _print_notes(given: Given) -> None:
-    """Prints a line for each given flag that has no effect in the run."""
-    from impala_tf.environments import suites
-
-    for note in unused_flags.notes(given, suites.names(given.environment)):
-        print(f"note: {note}", file=sys.stderr)
 
 
 def submit(given: Given) -> int:

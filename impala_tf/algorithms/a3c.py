@@ -12,7 +12,7 @@ from typing import Any
 
 from impala_tf.algorithms import impala
 from impala_tf.config import Config, to_dict
-from impala_tf.config.algorithms import POLICY_FLAGS, Algorithm, learns_a_policy
+from impala_tf.config.algorithms import Algorithm, learns_a_policy
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import ActorGradient, EnvironmentSpec
 
@@ -72,7 +72,6 @@ ALGORITHM = Algorithm(
     step=_step,
     estimate=impala.estimate,
     objective=impala.objective,
-    own_flags=(*POLICY_FLAGS, "vtrace_lambda", "updates_per_batch"),
     # Actors compute gradients on their own: without statistics that only the learner has, and once
     # per unroll. With few environments each, they send many gradients.
     defaults={

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from impala_tf.algorithms import impala
 from impala_tf.config import LossConfig
-from impala_tf.config.algorithms import POLICY_FLAGS, Algorithm
+from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf
 from impala_tf.learner import device
 from impala_tf.learner.transitions import BatchUses, Minibatch, Objective, Transitions
@@ -83,11 +83,4 @@ ALGORITHM = Algorithm(
     ),
     estimate=impala.estimate,
     objective=objective,
-    own_flags=(
-        *POLICY_FLAGS,
-        "vtrace_lambda",
-        "surrogate_clipping",
-        "ring_batches",
-        "updates_per_batch",
-    ),
 )

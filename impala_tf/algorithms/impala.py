@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from impala_tf.config import LossConfig
-from impala_tf.config.algorithms import POLICY_FLAGS, Algorithm
+from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf
 from impala_tf.learner import vtrace
 from impala_tf.learner.transitions import (
@@ -60,7 +60,6 @@ ALGORITHM = Algorithm(
     uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
     estimate=estimate,
     objective=objective,
-    own_flags=(*POLICY_FLAGS, "vtrace_lambda", "updates_per_batch"),
     # Measured, see sandbox/continuous.md. Nothing is clipped, so a batch has two uses, not eight.
     continuous_defaults={
         "agent_name": "SeparateMLPAgent",

@@ -9,7 +9,7 @@ import tree
 
 from impala_tf.algorithms import appo
 from impala_tf.config import LossConfig
-from impala_tf.config.algorithms import POLICY_FLAGS, Algorithm
+from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf
 from impala_tf.learner import device, vtrace
 from impala_tf.learner.transitions import (
@@ -91,13 +91,6 @@ ALGORITHM = Algorithm(
     ),
     estimate=estimate,
     objective=objective,
-    own_flags=(
-        *POLICY_FLAGS,
-        "gae_lambda",
-        "surrogate_clipping",
-        "minibatches",
-        "updates_per_batch",
-    ),
     estimates_once=True,
     # Huang et al. (2022), "The 37 implementation details of proximal policy optimization".
     defaults={

@@ -36,7 +36,6 @@ ALGORITHM = Algorithm(
     step=_step,
     estimate=estimate,
     estimates_once=True,
-    own_flags=("q_lambda", "minibatches", "updates_per_batch"),
     defaults={
         "heads": "q_values",
         "layer_norm": True,

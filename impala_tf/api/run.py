@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from impala_tf.api import levels
-from impala_tf.config import ConfigError, python_values, unused_flags
-from impala_tf.environments import suites
+from impala_tf.config import ConfigError, python_values
 from impala_tf.logdir import Logdir
 from impala_tf.machine.node import TICK_S
 from impala_tf.monitoring import status
@@ -250,7 +249,7 @@ def train(
             " call under: if __name__ == '__main__':"
         )
     show = wait if show is None else show
-    run = Run(_training(level, flags, show), show)
+    run = Run(_training(level, flags), show)
     if wait and not run.over:
         try:
             run.wait()
@@ -265,8 +264,8 @@ def train(
     return run
 
 
-def _training(level: str | Callable[..., Any], flags: dict[str, Any], show: bool) -> LocalTraining:
-    """Returns a run that has claimed its folder, ready to start; `show`: prints notes on flags."""
+def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTraining:
+    """Returns a run that has claimed its folder, ready to start."""
     if refused := [name for name in _OF_COMMANDS if name in flags]:
         raise ConfigError([f"--{name}: train does not take it" for name in refused])
     named = levels.level_of(level)
@@ -275,9 +274,6 @@ def _training(level: str | Callable[..., Any], flags: dict[str, Any], show: bool
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     training = LocalTraining(given)
-    if show:
-        for note in unused_flags.notes(given, suites.names(given.environment)):
-            print(f"note: {note}")
     training.claim()
     try:
         levels.write(named, training.logdir.path)

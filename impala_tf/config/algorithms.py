@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
 Flags = Mapping[str, Any]
 
-POLICY_FLAGS = (
-    "entropy_cost",
-    "entropy_cost_end",
-    "baseline_cost",
-    "advantage_scaling",
-    "loss_reduction",
-)
-"""Flags of a policy's losses. Algorithms that learn Q-values have flags of their own."""
-
 ALGORITHMS = {
     "impala": "impala_tf.algorithms.impala",
     "appo": "impala_tf.algorithms.appo",
@@ -86,7 +77,6 @@ class Algorithm:
         of Q-values that are learned from unrolls.
       objective: takes (Transitions, advantages, LossConfig); returns a policy's `Objective`.
       estimates_once: whether estimates are made before a batch's first step, for all of its steps.
-      own_flags: flags that this algorithm uses and some others do not.
       defaults: values of flags that are not given, in place of the preset's.
       image_defaults, vector_defaults: the same, on levels of these kinds.
       continuous_defaults: the same, on vectors with continuous actions.
@@ -106,7 +96,6 @@ class Algorithm:
     estimate: Callable[..., Any] | None = None
     objective: Callable[..., Any] | None = None
     estimates_once: bool = False
-    own_flags: tuple[str, ...] = ()
     defaults: Flags = dataclasses.field(default_factory=dict)
     image_defaults: Flags = dataclasses.field(default_factory=dict)
     vector_defaults: Flags = dataclasses.field(default_factory=dict)

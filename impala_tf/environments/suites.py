@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from impala_tf.config import ConfigError, EnvironmentConfig, cores_here, plug_ins, unused_flags
+from impala_tf.config import ConfigError, EnvironmentConfig, cores_here, plug_ins
 from impala_tf.environments import atari, gym, own_levels, procgen, retro, spaces
 from impala_tf.environments.batched import BatchedEnvironment, close, same_step
 from impala_tf.environments.many_levels import ManyLevels
@@ -75,14 +75,6 @@ def _check_own(env: EnvironmentConfig) -> None:
                     f"--{flag}: {level.level_name} runs in an emulator or engine of its own, which"
                     " takes none; leave the flag out (its settings are flags: see --help_all)"
                 )
-
-
-def names(env: EnvironmentConfig) -> set[unused_flags.SuiteName]:
-    """Returns the names of the levels' suites."""
-    own: dict[int, unused_flags.SuiteName] = {
-        id(atari.SUITE): "Atari", id(retro.SUITE): "retro", id(procgen.SUITE): "Procgen",
-    }  # fmt: skip
-    return {own.get(id(suite_of(level)), "Gymnasium") for level in levels(env)}
 
 
 def modules(env: EnvironmentConfig) -> list[str]:

@@ -63,15 +63,6 @@ ALGORITHM = Algorithm(
     about="double DQN with n-step returns and replay (arXiv 1509.06461, 1803.00933)",
     uses=_uses,
     step=_step,
-    own_flags=(
-        "target_update_interval",
-        "n_step",
-        "replay_capacity",
-        "replay_start_steps",
-        "replay_batch_size",
-        "replay_ratio",
-        "replay_sampling",
-    ),
     defaults={
         "heads": "q_values",
         "loss_reduction": "mean",
