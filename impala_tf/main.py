@@ -63,7 +63,7 @@ def run(given: Given) -> int:
         if not given["job_name"]:
             raise
         # This is a process of a run: its parent or supervisor restarts it.
-        command_line.fail(error, sys.argv[1:])
+        command_line.fail(error)
         return 1
 
 
@@ -122,7 +122,6 @@ def submit(given: Given) -> int:
 
     name = given["engine"] or registry.SSH
     config, spec = _checked(given)
-    configs.check_windows(config)
     callbacks.load(config.run)
     for note in image_notes(config.environment, spec):
         print(f"note: {note}", file=sys.stderr)
@@ -165,7 +164,6 @@ def _checked(given: Given) -> tuple[Config, Any]:
     from impala_tf.processes.common import logdir_of, resolve
 
     config, spec = resolve(given)
-    configs.check_own_network(config)
     run_folder.check_not_exported(logdir_of(config))
     return config, spec
 
@@ -236,7 +234,7 @@ def main() -> int:
     try:
         return _command(sys.argv[1:])
     except ConfigError as error:
-        return command_line.fail(error, sys.argv[1:])
+        return command_line.fail(error)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:

@@ -98,7 +98,8 @@ def searched(text: str) -> Searched:
     low, dots, high = values.removeprefix("log:").partition("..")
     if not (name and equals and dots):
         raise ValueError("must be NAME=A..B or NAME=log:A..B")
-    kind = words.types().get(name)
+    flag = words.flags().get(name)
+    kind = None if flag is None else flag.kind
     if kind not in (int, float):
         raise ValueError(
             f"--{name} is no flag with a number" if kind else f"--{name}: no such flag"

@@ -73,7 +73,8 @@ def space(text: str) -> Space:
     bounds = float(low), float(high)
     if not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
         raise ValueError("the first number must be smaller, and with log: above 0")
-    if words.types().get(name) is int or (low.isdecimal() and high.isdecimal()):
+    flag = words.flags().get(name)
+    if (flag and flag.kind is int) or (low.isdecimal() and high.isdecimal()):
         if words.wrong_value(int, low) or words.wrong_value(int, high):
             raise ValueError("the flag takes whole numbers")
         first, last = words.whole_number(low), words.whole_number(high)

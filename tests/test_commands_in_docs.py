@@ -99,4 +99,4 @@ def _check_launcher(rest: list[str]) -> None:
 
 def _check_flags(rest: list[str]) -> None:
     rest = [word for word in rest if word not in ("--help", "--help_all", "--version", "|", "&")]
-    assert words.problems(rest) == []
+    words.values(words.read(rest))

@@ -48,9 +48,7 @@ from impala_tf.config.limits import (
     check_batches,
     check_network,
     check_observation,
-    check_own_network,
-    check_windows,
-    few_batches,
+    checked,
     problems,
 )
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig

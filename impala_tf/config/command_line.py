@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,7 @@ from impala_tf import __version__
 from impala_tf.config import config_file, join, presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
-from impala_tf.config.limits import problems
-from impala_tf.config.own_levels import kwargs_text, level_kwargs
+from impala_tf.config.limits import checked
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
 """What a line on standard error that reports wrong flags begins with."""
@@ -42,21 +42,32 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
       ConfigError: an unknown flag, a value of the wrong type or out of range, a bad TF_CONFIG, or
         with --join, variables that lack what is needed.
     """
-    arguments = config_file.expanded(arguments)
-    if printed := [word for word in arguments if word in _PRINTING]:
-        _print(printed, [word for word in arguments if word not in _PRINTING], values)
-    if lines := words.problems(arguments):
-        raise ConfigError(lines)
-    given = tf_config.applied(Given(words.given(arguments)), os.environ)
-    given = join.applied(given, os.environ)
-    if given["mode"] == "report" and given["logdir"] is not None:
-        logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
-        given = given.replace(logdir=",".join(map(str, logdirs)))
-    if lines := problems(given):
-        raise ConfigError(lines)
-    if given["level_kwargs"]:
-        given = given.replace(level_kwargs=kwargs_text(level_kwargs(given["level_kwargs"])))
-    return given
+    printed = [word for word in arguments if word in _PRINTING]
+    if "--version" in printed:
+        _print(_versions())
+    typed = words.read([word for word in arguments if word not in _PRINTING])
+    flags = words.values(typed)
+    places: dict[str, str] = {}
+    if (file := flags.pop("config", None)) is not None:
+        in_file, places = config_file.read(file)
+        places = {name: place for name, place in places.items() if name not in flags}
+        flags = {**in_file, **flags}
+    if flags.get("mode") == "report" and flags.get("logdir") is not None:
+        logdirs = [str(word.value) for word in typed if word.name == "logdir"]
+        flags["logdir"] = ",".join(logdirs or [flags["logdir"]])
+    try:
+        if printed:
+            _print(_help(printed, Given(flags), values))
+        return checked(join.applied(tf_config.applied(Given(flags), os.environ), os.environ))
+    except ConfigError as error:
+        raise ConfigError([_located(line, places) for line in error.problems]) from error
+
+
+def _located(problem: str, places: Mapping[str, str]) -> str:
+    """Returns a problem; if its flag is from a file, with the file's name and line in front."""
+    flag = re.match(r"--(?:no_)?(\w+)", problem)
+    place = places.get(flag[1]) if flag else None
+    return f"{place}: {problem}" if place else problem
 
 
 def program() -> str:
@@ -65,23 +76,18 @@ def program() -> str:
     return "impala" if is_command else user_commands.SCRIPT
 
 
-def _print(printed: Sequence[str], arguments: Sequence[str], values: Values) -> NoReturn:
-    """Prints the help or the versions, and ends the process."""
-    text = _versions() if "--version" in printed else _help(printed, arguments, values)
+def _print(text: str) -> NoReturn:
     print_for_reader(text)
     sys.exit(0)
 
 
-def _help(printed: Sequence[str], arguments: Sequence[str], values: Values) -> str:
+def _help(printed: Sequence[str], given: Given, values: Values) -> str:
     from impala_tf.config import help_pages  # no run needs it
 
-    if lines := words.problems(arguments):
-        raise ConfigError(lines)
-    given = Given(words.given(arguments))
-    if given["mode"] in _RESOLVED and (lines := problems(given)):
-        raise ConfigError(lines)
     mode, name = given["mode"], program()
-    everything = any(word.startswith("--help_") or word.startswith("--help-") for word in printed)
+    if mode in _RESOLVED:
+        checked(given)
+    everything = any(word.startswith(("--help_", "--help-")) for word in printed)
     if name == "impala":
         prog, others = f"impala {mode}", "All commands: impala --help."
     else:
@@ -116,13 +122,8 @@ def _versions() -> str:
     return f"impala_tf {__version__}, {tensorflow}, Python {platform.python_version()}"
 
 
-def fail(error: ConfigError, arguments: Sequence[str] = ()) -> int:
-    """Prints one line per problem to standard error; returns the exit status of invalid input.
-
-    Args:
-      error: the problems.
-      arguments: the command line. For a flag from its --config, the file and line are printed.
-    """
-    for problem in config_file.located(error.problems, arguments):
+def fail(error: ConfigError) -> int:
+    """Prints one line per problem to standard error; returns the exit status of invalid input."""
+    for problem in error.problems:
         print(f"{program()}: {problem}", file=sys.stderr)
     return 2

@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from impala_tf.config.derived import DERIVED, Derived
 from impala_tf.config.engine_flags import (
     RayConfig,
     SlurmConfig,
 )
+from impala_tf.config.flag_types import DERIVED, Derived, NotNegative, Port, Positive, Share
 from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -52,7 +52,7 @@ class RunConfig:
     ssh://HOST/PATH (SFTP), s3://BUCKET/NAME, gs://... (need the extra mirror).
     It also gets everything else that a resume needs, so the same command restores a lost --logdir.
     Each run needs its own mirror. --fresh renames the mirror, too, except in a launch."""
-    seed: int = 1
+    seed: NotNegative[int] = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and restarted actors, get different seeds than before, so they play different games."""
     start_from: str = ""
@@ -62,9 +62,9 @@ class RunConfig:
     preset: Literal["tuned", "paper"] = "tuned"
     """Set of default values. tuned: learns fastest per frame; paper: table G.1 of the IMPALA paper.
     To see the values, add --help_all after --preset and --level_name."""
-    total_environment_frames: Derived[int] = DERIVED
+    total_environment_frames: Derived[Positive[int]] = DERIVED
     """Frames to train for, counted over all learners. Default: preset."""
-    schedule_frames: Derived[int] = DERIVED
+    schedule_frames: Derived[Positive[int]] = DERIVED
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: preset; if that has none, --total_environment_frames."""
     stop_at_return: float | None = None
@@ -81,17 +81,17 @@ class RunConfig:
     track: Literal["none", "wandb"] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
-    video_every: int | None = None
+    video_every: Positive[int] | None = None
     """Frames between two videos, roughly; each shows a game with the next checkpoint. Default: no
     videos. They are in LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
-    eval_every: int | None = None
+    eval_every: Positive[int] | None = None
     """Frames between two evaluations, roughly; each plays --test_num_episodes games with the next
     checkpoint. The run's last checkpoint is evaluated, too. On Procgen, games are on unseen levels;
     elsewhere, they have seeds that training does not use. Default: none.
     Results are in LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
-    checkpoint_interval_s: float = 60.0
+    checkpoint_interval_s: Positive[float] = 60.0
     """Seconds between checkpoints."""
-    metrics_interval_s: float = 10.0
+    metrics_interval_s: Positive[float] = 10.0
     """Seconds between rows of metrics.csv.
     Without a terminal, also between the progress lines that are printed."""
 
@@ -112,7 +112,7 @@ class EnvironmentConfig:
     level_wrappers: str = ""
     """module:Wrapper, comma separated: functions or classes of yours that take a Gymnasium
     environment and return one. They are applied in this order to every environment."""
-    num_action_repeats: int = 1
+    num_action_repeats: Positive[int] = 1
     """How many steps of the level each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
     environment_processes: Literal["auto", "always", "never"] = "auto"
@@ -123,19 +123,19 @@ class EnvironmentConfig:
     """Atari, retro: classic: games start with no-ops, and no action sticks. sticky: actions stick
     with probability 0.25, games start at once, and a lost life ends nothing (Machado et al., 2018):
     --repeat_action_probability=0.25 --noop_max=0 --no_terminal_on_life_loss."""
-    width: int = 84
+    width: Positive[int] = 84
     """Atari, retro: frames are resized to this many pixels."""
-    height: int = 84
+    height: Positive[int] = 84
     """Atari, retro: frames are resized to this many pixels."""
-    frame_skip: int = 4
+    frame_skip: Positive[int] = 4
     """Atari, retro: emulator frames per step; the agent sees the maximum of the last two."""
-    stacked_frames: int = 4
+    stacked_frames: Positive[int] = 4
     """Atari, retro: an observation is this many of the newest frames."""
-    noop_max: int = 30
+    noop_max: NotNegative[int] = 30
     """Atari, retro: a game starts with a random number of no-ops, from 0 to this many."""
-    max_episode_frames: int = 108_000
+    max_episode_frames: Positive[int] = 108_000
     """Atari, retro: a game is truncated after this many emulator frames; 108,000 are 30 minutes."""
-    repeat_action_probability: float = 0.0
+    repeat_action_probability: Share[float] = 0.0
     """Atari, retro: the probability that the last action is repeated in place of the new one; see
     --protocol."""
     full_action_space: bool = False
@@ -145,10 +145,10 @@ class EnvironmentConfig:
     return."""
     distribution_mode: Literal["easy", "hard"] = "easy"
     """Procgen: how varied and difficult the levels are."""
-    num_levels: int = 200
+    num_levels: NotNegative[int] = 200
     """Procgen: train on this many levels; 0: on all levels from --start_level on.
     Cobbe et al. (2020) measure generalisation after training on 200 easy or 500 hard levels."""
-    start_level: int = 0
+    start_level: NotNegative[int] = 0
     """Procgen: the first level, a seed. The levels are --start_level to
     --start_level + --num_levels - 1; --mode=test also plays on the levels after these."""
 
@@ -165,7 +165,7 @@ class AgentConfig:
     agent_name: Derived[str] = DERIVED
     """The network; 'impala agents' and docs/levels_and_agents.md list them. Default: preset.
     module:Class: a Sonnet module of yours, as the torso."""
-    width_scale: int = 1
+    width_scale: Positive[int] = 1
     """Multiplies the channels of the convolutions; the other layers keep their size."""
     core: Derived[Literal["feedforward", "lstm"]] = DERIVED
     """The agent's memory: an LSTM, or none. What the agent sees does not change.
@@ -178,7 +178,7 @@ class AgentConfig:
     """elementwise: subtract the mean and divide by the standard deviation. Images: of each pixel
     and channel (see --pixel_statistics_steps); vectors: of each component, over all steps so far.
     Default: preset."""
-    pixel_statistics_steps: int = 50_000
+    pixel_statistics_steps: NotNegative[int] = 50_000
     """With --observation_normalization=elementwise, the mean and standard deviation of pixels are
     computed from this many agent steps of all learners, and do not change afterwards."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
@@ -199,11 +199,11 @@ class AgentConfig:
 class ProcessConfig:
     """The processes of a run on this machine, or one process of a cluster."""
 
-    num_actors: Derived[int] = DERIVED
+    num_actors: Derived[Positive[int]] = DERIVED
     """Actor processes of a run on this machine. Default: one per core."""
-    envs_per_actor: Derived[int] = DERIVED
+    envs_per_actor: Derived[Positive[int]] = DERIVED
     """Environments that an actor steps as one batch (N). Default: preset."""
-    queue_capacity: Derived[int] = DERIVED
+    queue_capacity: Derived[Positive[int]] = DERIVED
     """Unrolls, or gradients of a3c, that the learner's queue holds; when it is full, actors wait.
     Default: enough for a batch and for what an actor sends at once."""
     inference: Literal["actor", "learner"] = "actor"
@@ -219,22 +219,22 @@ class ProcessConfig:
     """On levels with a time limit, cut one early episode of each environment short, so that later
     episodes do not all end together (arXiv 2511.21011). It does not count as an episode. Only for
     Gymnasium levels, except those that have a vector environment of their own."""
-    environment_timeout_s: float = 120.0
+    environment_timeout_s: Positive[float] = 120.0
     """Seconds that a step of an actor's environments may take; making them may take 5 s more for
     each. After that, the actor counts as hanging and is restarted."""
-    parameter_lag: int = 1
+    parameter_lag: Positive[int] = 1
     """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
     step counts, and a batch has several (--updates_per_batch, --minibatches; 8 on robots).
     A larger lag saves traffic: a set of parameters is often larger than an unroll. It is at most
     what --max_policy_lag allows. ppo's actors always wait for new parameters."""
-    max_policy_lag: int = 1000
+    max_policy_lag: Positive[int] = 1000
     """Learners refuse unrolls whose parameters are older than this many updates, such as those of
     an actor that was stopped for a while. Refused unrolls are counted and shown. dqn refuses none.
     All gradient steps for a batch (--updates_per_batch, --minibatches) count as one update here."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
-    learner_threads: int | None = None
+    learner_threads: Positive[int] | None = None
     """CPU threads that a learner uses for each operation. With fewer threads than cores,
     a thread that waits for another one leaves its core to actors. Default: one per core; half of
     that for appo with ShallowConvNetAgent or an agent named Separate..., in runs on this machine
@@ -243,7 +243,7 @@ class ProcessConfig:
     """Run one process of a cluster by hand (sandbox/example_by_hand.md). The first learner starts
     evaluators itself, for --eval_every and --video_every.
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""
-    task: int = 0
+    task: NotNegative[int] = 0
     """Index of this learner among the learners, or of this actor among the actors."""
     learner_hosts: str = ""
     """host:port of every learner, comma separated."""
@@ -251,7 +251,7 @@ class ProcessConfig:
     """Names of the actors' machines, comma separated; only their number and order matter."""
     credentials: str | None = None
     """Folder with the run's certificates. Default: LOGDIR/credentials."""
-    idle_exit_minutes: float | None = None
+    idle_exit_minutes: Positive[float] | None = None
     """An actor ends when it has not reached its learner for this long. Default: it never gives
     up."""
     heartbeat_path: str | None = None
@@ -275,15 +275,15 @@ class ClusterConfig:
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""
-    max_restarts: int = 3
+    max_restarts: NotNegative[int] = 3
     """How often a failed learner is restarted in an hour. Actors are always restarted."""
-    min_actors: int | None = None
+    min_actors: Positive[int] | None = None
     """Start as soon as this many actors can start; the machines of the others join later.
     Default: all of them."""
-    min_learners: int | None = None
+    min_learners: Positive[int] | None = None
     """The fewest learners that train while the others are away; learner 0 is always needed.
     Learners that arrive later join. Default: all of them at first, then 1."""
-    max_hours: float | None = None
+    max_hours: Positive[float] | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more. With
     --join (so on Slurm), the time starts again with each job. It has no effect in
     Compose."""
@@ -298,20 +298,20 @@ class ClusterConfig:
     in a file that only you can read, on each machine, until the run ends."""
     start_at_boot: bool = False
     """Let cron start a machine's processes again after a reboot."""
-    rendezvous_port: int | None = None
+    rendezvous_port: Port[int] | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""
     join: bool = False
     """Run this node's part of a job: one command for every node. The environment says which node
     it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
-    join_learners: int | None = None
+    join_learners: Positive[int] | None = None
     """--join: how many nodes are learners, counted from the first; the others run actors.
     Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
-    join_port: int | None = None
+    join_port: Port[int] | None = None
     """--join: the port of every learner. Several learners also use the next one.
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
-    actors_per_node: int | None = None
+    actors_per_node: Positive[int] | None = None
     """--join: actor processes on each node without a learner. Default: one per core of the node."""
     engine: Literal["", "ssh", "slurm", "ray"] = ""
     """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm:

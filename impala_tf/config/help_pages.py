@@ -136,7 +136,7 @@ def command_parser(prog: str, cluster: argparse.ArgumentParser) -> argparse.Argu
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, command in COMMANDS.items():
         subparser = commands.add_parser(name, help=command.about)
-        _add(subparser, words.types(), {})
+        _add(subparser, words.flags(), {})
         subparser.add_argument("--help_all", action="store_true", help="show all flags")
     for name, about in OTHER_COMMANDS.items():
         subcommand = commands.add_parser(name, help=about)
@@ -180,7 +180,7 @@ def _add(
 ) -> None:
     """Adds flags to a parser or a group. `in_short`: with only the first sentence of each text."""
     for name in names:
-        kind, value = words.types()[name], values.get(name)
+        kind, value = words.flags()[name].kind, values.get(name)
         text = _text(name, value, in_short).replace("%", "%%")
         if kind is bool:
             parser.add_argument(f"--{name}", f"--no_{name}", action="store_true", help=text)

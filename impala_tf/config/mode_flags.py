@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from impala_tf.config.flag_types import Positive
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
     """--mode=test, and games while training (--eval_every)."""
 
-    test_num_episodes: int = 10
+    test_num_episodes: Positive[int] = 10
     """How many whole games to play."""
     test_policy: Literal["greedy", "sampled"] = "sampled"
     """greedy: the most likely action; sampled: drawn from the policy, as in training.
@@ -47,7 +49,7 @@ class ExportConfig:
 class BenchmarkConfig:
     """--mode=benchmark."""
 
-    benchmark_seconds: float = 20.0
+    benchmark_seconds: Positive[float] = 20.0
     """Seconds for which the whole run is measured, once it trains.
     Each part by itself is measured for a fifth of that."""
     json: bool = False

@@ -9,13 +9,10 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from impala_tf.config import words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
-from impala_tf.config.limits import problems
-from impala_tf.config.own_levels import kwargs_text, level_kwargs
+from impala_tf.config.limits import checked
 
 
 def given(flags: Mapping[str, Any]) -> Given:
@@ -30,72 +27,47 @@ def given(flags: Mapping[str, Any]) -> Given:
     """
     values, lines = {}, []
     for name, value in flags.items():
-        values[name] = _plain(name, value)
-        if problem := _problem(name, values[name]):
-            lines.append(problem)
-    if not lines:
-        lines = problems(Given(values))
+        try:
+            values[name] = _value(name, value)
+        except ValueError as error:
+            lines.append(str(error))
     if lines:
         raise ConfigError(lines)
-    return Given(values)
+    return checked(Given(values))
 
 
-def _plain(name: str, value: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
+    """Returns the flag's value; raises ValueError, which names the flag, if it does not fit."""
+    flag = words.flags().get(name)
+    if flag is None:
+        raise ValueError(words.unknown(name))
+    is_repeated = typing.get_origin(flag.kind) is tuple
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if name == "level_kwargs":
-        return _one_text(value)
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, numbers.Number) and hasattr(value, "item"):  # NumPy's
+        value = os.fspath(value)
+    if hasattr(value, "item"):  # a number of NumPy's
         value = value.item()
-    kind = words.types().get(name)
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind is int and type(value) is float and value.is_integer():  # 1e6 is a float in Python
-        return int(value)
-    return value
-
-
-def _one_text(value: Any) -> Any:
-    """Returns --level_kwargs as the one text for equal values; a wrong value unchanged."""
-    try:
-        if isinstance(value, Mapping):
-            value = json.dumps(dict(value), default=_of_numpy)
-        return kwargs_text(level_kwargs(value)) if isinstance(value, str) else value
-    except (TypeError, ValueError):
+    if isinstance(value, float) and value.is_integer() and flag.kind is int:  # such as 1e6
+        value = int(value)
+    if name == "level_kwargs" and isinstance(value, Mapping):
+        try:
+            return json.dumps(dict(value), default=_of_numpy)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"--{name}={value!r}: {error}") from None
+    if (value is None and flag.may_be_none) or (flag.kind is bool and isinstance(value, bool)):
         return value
+    if is_repeated and isinstance(value, (list, tuple)):
+        return tuple(map(str, value))
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    wanted = {bool: "True or False", int: "a whole number", float: "a number"}
+    if is_repeated or not (is_number if flag.kind in wanted else isinstance(value, str)):
+        what = "a list of strings" if is_repeated else wanted.get(flag.kind, "a string")
+        raise ValueError(f"--{name}={value!r}: must be {what}")
+    if flag.kind is bool:
+        raise ValueError(f"--{name}={value!r}: must be True or False")
+    return words.of_text(name, str(value))
 
 
 def _of_numpy(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
+    if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{value!r}: JSON cannot hold it")
-
-
-def _problem(name: str, value: Any) -> str | None:
-    """Returns what is wrong with a value, and what would be right; None if nothing is."""
-    if name not in words.types():
-        return words.unknown(name)
-    if value is None and words.may_be_none(name):
-        return None
-    wanted = _wanted(words.types()[name], value)
-    if wanted and name == "level_kwargs":
-        wanted = "a dictionary that JSON can hold, or the JSON text of one"
-    return wanted and f"--{name}={value!r}: must be {wanted}"
-
-
-def _wanted(kind: Any, value: Any) -> str | None:
-    """Returns what a value must be; None if the value is right."""
-    if kind is bool:
-        return None if isinstance(value, bool) else "True or False"
-    if typing.get_origin(kind) is tuple:
-        is_list = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-        return None if is_list else "a list of strings"
-    if kind in (int, float):
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        return words.wrong_value(kind, str(value) if is_number else "")
-    if not isinstance(value, str):
-        choices = [f'"{choice}"' for choice in typing.get_args(kind) if choice]
-        return f"one of {', '.join(choices)}" if choices else "a string"
-    return words.wrong_value(kind, value)

@@ -245,8 +245,6 @@ def _announce(parts: LearnerParts, device: str) -> None:
     write_atomically(parts.logdir.config_file, config_file.text(provenance.repeating(described)))
     _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)
     _log.info("%s", configs.schedule_line(parts.config))
-    if few := configs.few_batches(parts.config, parts.spec):
-        _log.warning("%s", few)
     if parts.resumed:
         _log.info("%s", resume_message(parts.run_state.latest_checkpoint, frames))
         for change in run_folder.changes(before.get("flags", {}), parts.config, frames):

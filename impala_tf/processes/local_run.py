@@ -53,8 +53,6 @@ def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: F
         display.say(f"note: {note}")
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
-    if few := configs.few_batches(training.config, training.spec):
-        display.say(few)
     display.start()
     return display
 
@@ -109,8 +107,6 @@ def _print_plan(training: LocalTraining) -> None:
         f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"
     )
     print(configs.schedule_line(config))
-    if few := configs.few_batches(config, spec):
-        print(few)
     print(f"{logdir.path}: {frames:,} of {total:,} frames so far")
 
 

@@ -66,9 +66,7 @@ class LocalTraining:
 
     def __init__(self, given: Given) -> None:
         self.config, self.spec = resolve(given)
-        configs.check_own_network(self.config)
         configs.check_batches(self.config)
-        configs.check_windows(self.config)
         self.logdir = logdir_of(self.config)
         run_folder.check_not_exported(self.logdir)
         warm_starting.check(self.config, self.spec, self.logdir)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import ConfigError, Given, plug_in_files, plug_ins, user_commands
+from impala_tf.config import ConfigError, Given, plug_ins, user_commands
 from impala_tf.environments import suites
 
 _PACKAGE = "__init__.py"
@@ -27,7 +27,7 @@ def files(given: Given) -> dict[str, str]:
     Left out are installed ones, those that `impala_tf.train` has written, and those beside this
     package: a launch has copied these, into a folder that the next launch may replace.
     """
-    found = {name: plug_in_files.file_of(name) for name in sorted(names(given))}
+    found = {name: plug_ins.file_of(name) for name in sorted(names(given))}
     return {
         name: str(file)
         for name, file in found.items()
@@ -77,7 +77,7 @@ def problems(described: Mapping[str, Any], where: str, named: Iterable[str]) -> 
     """
     lines = []
     for name, theirs in _recorded(described, named).items():
-        here = plug_in_files.file_of(name)
+        here = plug_ins.file_of(name)
         if here is None or _is_copy(here, theirs):
             continue
         lines.append(
@@ -111,7 +111,7 @@ def look_where_recorded(described: Mapping[str, Any], where: str, named: Iterabl
     if lines:
         raise ConfigError(lines)
     for name, theirs in _recorded(described, named).items():
-        if plug_in_files.file_of(name) is None:
+        if plug_ins.file_of(name) is None:
             sys.path.append(str(_folder(name, theirs)))
 
 

@@ -200,7 +200,7 @@ def test_a_flag_may_ask_for_its_default() -> None:
     [
         ("--batch_size=many", "--batch_size=many: must be a whole number", ""),
         ("--batch_size=1.5", "--batch_size=1.5: must be a whole number", ""),
-        ("--num_actors=2.0", "--num_actors=2.0: must be a whole number, such as 2", ""),
+        ("--num_actors=2.0", "--num_actors=2.0: must be a whole number", ""),
         ("--seed=1.55e1", "--seed=1.55e1: must be a whole number", ""),
         ("--seed=1e-1", "--seed=1e-1: must be a whole number", ""),
         ("--seed=1e999999999", "--seed=1e999999999: must be a whole number", ""),
@@ -212,10 +212,9 @@ def test_a_flag_may_ask_for_its_default() -> None:
         ("--job_name=boss", "--job_name=boss: must be one of learner, actor", ""),
         ("--reward_clipping=some", "--reward_clipping=some: must be one of abs_one", ""),
         ("--batch_size", "--batch_size: needs a value", ""),
-        ("--video", "--video: films games of a trained agent", "--mode=test"),
+        ("--video", "--video: films a trained agent", "--mode=test"),
         ("--batch_size=0", "--batch_size", "greater than 0"),
         ("--learning_rate=nan", "--learning_rate=nan: must be a number", ""),
-        ("--learning_rate=1e39", "--learning_rate=1e+39: give a number of at most 3.4e+38", ""),
         ("--agent_name=Res", "--agent_name", "ResNetAgent"),
         ("--job_name=actor", "--job_name", "--learner_hosts"),
         ("--mode=report", "--mode", "--logdir"),
@@ -228,22 +227,6 @@ def test_a_wrong_value_gives_one_line(argument: str, flag: str, says: str) -> No
     (line,) = caught.value.problems
     assert flag in line and says in line
     assert "\n" not in line and not set("│╭╮╰╯") & set(line)
-
-
-def test_a_long_value_is_not_wrapped_and_the_terminal_is_unchanged(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Parsing sets COLUMNS for a moment."""
-    for columns in (None, "77"):
-        if columns is None:
-            monkeypatch.delenv("COLUMNS", raising=False)
-        else:
-            monkeypatch.setenv("COLUMNS", columns)
-        with pytest.raises(ConfigError) as caught:
-            command_line.parse(["--reward_clipping=" + "x" * 300])
-        assert "x" * 300 in caught.value.problems[0]
-        assert os.environ.get("COLUMNS") == columns
-    assert capfd.readouterr() == ("", "")
 
 
 def test_the_version_is_that_of_the_project_and_tensorflow(

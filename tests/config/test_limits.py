@@ -17,16 +17,8 @@ from impala_tf.config import ConfigError, command_line
             ["--engine=ssh", "--workers_csv_path=w.csv", "--logdir=~/a"],
             "--logdir=~/a: shells leave",
         ),
-        (["--logdir=runs/a,b"], "--logdir=runs/a,b: a comma separates the folders of --mode="),
+        (["--logdir=runs/a,b"], "--logdir=runs/a,b: --mode=report reads a comma as two folders"),
         (["--logdir=s3://bucket/a"], "--logdir=s3://bucket/a: must be a folder; --mirror=URL"),
-        (
-            ["--mode=test", "--logdir=a", "--dry_run"],
-            "--dry_run: only training has a plan to print",
-        ),
-        (
-            ["--job_name=learner", "--learner_hosts=127.0.0.1:1", "--dry_run"],
-            "--dry_run: only training has a plan to print, not --job_name=learner; leave it out",
-        ),
         (
             ["--learner_hosts=a:1,b:1"],
             "--learner_hosts: is for a process started by hand; give its --job_name, or leave it",

@@ -19,4 +19,4 @@ def test_a_learner_started_by_hand_has_to_know_who_waits_for_it(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     flags = {"job_name": "learner", "learner_hosts": "127.0.0.1:5000"}
     (line,) = problems(Given({**flags, "algorithm": "synchronous:ALGORITHM"}))
-    assert line.startswith("--algorithm=synchronous:ALGORITHM: a learner needs --actor_hosts")
+    assert line.startswith("--job_name=learner: actors wait for updates")

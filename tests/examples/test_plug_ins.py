@@ -10,7 +10,6 @@ import shutil
 
 import pytest
 
-from impala_tf.config import plug_in_files
 from tests.helpers.runs import PROJECT
 
 EXAMPLES = PROJECT / "examples"
@@ -132,45 +131,6 @@ def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     assert len(list((folder / "run" / "checkpoints").glob("ckpt-*"))) == 2
 
 
-PACKAGE = "raise RuntimeError('imported')"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["--agent_name=nowhere:A"], "cannot import the module 'nowhere': No module named"),
-        (["--agent_name=package.nowhere:A"], "cannot import the module 'package.nowhere': No"),
-        (["--agent_name=package.broken_torsos:Flad"], "has no Flad; did you mean Flat?"),
-        (["--agent_name=not_python:A"], "cannot import the module 'not_python': SyntaxError: "),
-        (["--agent_name=not python:A"], "must be module:NAME"),
-        (["--agent_name=own_torso:SkipTorso", "--width_scale=2"], "is a network of yours, which"),
-    ],
-)
-def test_a_network_that_is_plainly_not_there_is_found_before_anything_starts(
-    run_here, folder, flags, problem
-):
-    """Without importing it: that would load TensorFlow, and run the user's code twice."""
-    (folder / "package").mkdir()
-    (folder / "package" / "__init__.py").write_text(PACKAGE)
-    (folder / "package" / "broken_torsos.py").write_text(BROKEN_TORSOS)
-    (folder / "not_python.py").write_text("class A(")
-    code, _, err = run_here(*RUN, "--logdir=run", *flags)
-    (line,) = err.splitlines()
-    assert (code, line.startswith(f"run_experiment.py: {flags[-1]}: ")) == (2, True), line
-    assert problem in line
-    assert not (folder / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["from elsewhere import *", "def __getattr__(name): ...", "A = 1", "import elsewhere as A"],
-)
-def test_a_name_that_may_be_there_is_left_to_the_import(folder, text):
-    (folder / "maybe_there.py").write_text(text)
-    plug_in_files.check("agent_name", "maybe_there:A")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "problem"),
@@ -202,6 +162,8 @@ def test_what_is_wrong_is_one_line(run_here, folder, flag, problem):
             "must return float32 [B, features], but for [B, 4] with B=2 returned",
         ),
         ("broken_torsos:Other", "must make a sonnet.Module, but made a Other"),
+        ("broken_torsos:Flad", "broken_torsos has no Flad; did you mean Flat?"),
+        ("nowhere:A", "cannot import the module 'nowhere': No module named 'nowhere'"),
     ],
 )
 def test_a_torso_that_cannot_be_used_is_one_line(start, folder, name, problem):

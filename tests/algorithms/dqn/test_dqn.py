@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.algorithms.dqn.step import QStats, double_q_targets, huber, of_actions
-from impala_tf.config import ConfigError
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
@@ -50,21 +48,6 @@ def test_targets_are_those_of_double_q_learning() -> None:
         best = max(range(A), key=next_q[b].__getitem__)
         target = returns[b] + discounts[b] * next_target[b, best]
         assert float(found[b]) == pytest.approx(target, abs=1e-5)
-
-
-def test_windows_of_rewards_that_unrolls_are_too_short_for_are_refused() -> None:
-    """They would be cut at the end of the unroll, and the flag would do nothing."""
-    flags = {"algorithm": "dqn", "unroll_length": T}
-    configs.check_windows(resolved_config(**flags, n_step=T))
-    with pytest.raises(ConfigError) as caught:
-        configs.check_windows(resolved_config(**flags, n_step=T + 1))
-    assert caught.value.problems == [
-        "--n_step=6: windows of rewards end with the unroll, after 5 steps; give --n_step=5 or"
-        " less, or a larger --unroll_length"
-    ]
-    short = resolved_config(algorithm="dqn", unroll_length=1)
-    assert short.loss.n_step == 1
-    configs.check_windows(short)
 
 
 def test_gradients_are_clipped_errors_and_flow_through_q_alone() -> None:
