@@ -99,12 +99,6 @@ def cannot_import(module: str, error: BaseException) -> str:
     return f"cannot import the module '{module}': {reason}"
 
 
-def not_found(module: str) -> str:
-    """Returns `cannot_import` for a module that does not exist."""
-    missing = ModuleNotFoundError(f"No module named '{module}'", name=module.partition(".")[0])
-    return cannot_import(module, missing)
-
-
 def _where_to_start(module: str) -> str:
     if module.endswith(".py"):
         return f"write {module.removesuffix('.py')}, without .py"

@@ -11,16 +11,12 @@ import contextlib
 import os
 from pathlib import Path
 
-_MEMINFO = Path("/proc/meminfo")
 _MOUNTS, _GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# By controller: files of version 2, and of version 1, with a limit and the number that belongs to
-# it. That is the period of a processor's quota, in microseconds, and how much memory is in use.
+# By controller: files of version 2, and of version 1, with a limit; for processors, also with the
+# period of a quota, in microseconds.
 _FILES = {
     "cpu": (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]),
-    "memory": (
-        ["memory.max", "memory.current"],
-        ["memory.limit_in_bytes", "memory.usage_in_bytes"],
-    ),
+    "memory": (["memory.max"], ["memory.limit_in_bytes"]),
 }
 
 
@@ -32,7 +28,7 @@ def cores_here(mounts: Path = _MOUNTS, groups: Path = _GROUPS) -> int:
       groups: the file that names those of this process, by controller.
     """
     limits = _limits("cpu", mounts, groups)
-    quotas = [-(-quota // period) for quota, period, _ in limits]
+    quotas = [-(-quota // period) for quota, period in limits]
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]))
 
 
@@ -42,33 +38,11 @@ def memory_here(mounts: Path = _MOUNTS, groups: Path = _GROUPS) -> int:
     Arguments as of `cores_here`.
     """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *(limit for limit, _, _ in _limits("memory", mounts, groups))])
+    return min([machine, *(limit for (limit,) in _limits("memory", mounts, groups))])
 
 
-def available_bytes(
-    meminfo: Path = _MEMINFO, mounts: Path = _MOUNTS, groups: Path = _GROUPS
-) -> int | None:
-    """Returns how much memory processes can still take: of this machine, and of its container.
-
-    Args:
-      meminfo: proc(5).
-      mounts, groups: as of `cores_here`.
-
-    Returns:
-      None on systems that do not tell.
-    """
-    left = [
-        limit - used + _unused_files(folder)
-        for limit, used, folder in _limits("memory", mounts, groups)
-    ]
-    with contextlib.suppress(OSError):
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-        left += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return min(left, default=None)
-
-
-def _limits(controller: str, mounts: Path, groups: Path) -> list[tuple[int, int, Path]]:
-    """Returns (limit, the number that belongs to it, folder) of each group that has a limit.
+def _limits(controller: str, mounts: Path, groups: Path) -> list[list[int]]:
+    """Returns the numbers in the files of each group that has a limit.
 
     They are this process's group and those above it. A container may know the path that its
     machine has for the group, but see only the group's folder, in place of the topmost one.
@@ -84,9 +58,9 @@ def _limits(controller: str, mounts: Path, groups: Path) -> list[tuple[int, int,
         for folder in (inner, *inner.parents):
             with contextlib.suppress(OSError, ValueError):  # no such group, or "max": no limit
                 words = [(folder / file).read_text(encoding="ascii") for file in files]
-                limit, other = map(int, " ".join(words).split())
-                if limit > 0:  # -1: none
-                    found.append((limit, other, folder))
+                numbers = [int(word) for word in " ".join(words).split()]
+                if numbers[0] > 0:  # -1: none
+                    found.append(numbers)
             if folder == mount:
                 break
     return found
@@ -100,12 +74,3 @@ def _paths(groups: Path) -> dict[str, str]:
             _, controllers, path = line.split(":", 2)
             paths.update(dict.fromkeys(controllers.split(","), path))
     return paths
-
-
-def _unused_files(group: Path) -> int:
-    """Returns the bytes of files that a group has in memory, and that the kernel drops first."""
-    with contextlib.suppress(OSError):
-        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
-        counts = {name: int(count) for name, count in map(str.split, lines)}
-        return counts.get("total_inactive_file", counts.get("inactive_file", 0))
-    return 0

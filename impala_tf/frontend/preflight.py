@@ -219,10 +219,10 @@ def _cores(processes: int, cores: int) -> _Verdict:
     return "cores", "warning" if cores < processes else "ok", f"{cores} for {processes} process(es)"
 
 
-def _memory(needed_gib: float, free: int) -> _Verdict:
-    share = free / _GIB / needed_gib
+def _memory(needed_gib: float, has: int) -> _Verdict:
+    share = has / _GIB / needed_gib
     level: _Level = "bad" if share < 0.8 else "warning" if share < 1.5 else "ok"
-    return "memory", level, f"{free / _GIB:.1f} GiB free, {needed_gib:.2g} GiB or more needed"
+    return "memory", level, f"{has / _GIB:.1f} GiB, {needed_gib:.2g} GiB or more needed"
 
 
 def _disk(seen: dict[str, Any]) -> _Verdict:

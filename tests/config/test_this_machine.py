@@ -12,7 +12,6 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.config import (
     Given,
-    available_bytes,
     cores_here,
     memory_here,
     this_machine,
@@ -75,14 +74,12 @@ def test_a_quota_limits_the_cores(
 @pytest.mark.parametrize(
     ("own", "files", "limit"),
     [
-        ("0::/\n", {"memory.max": "max", "memory.current": "5"}, None),
-        ("0::/\n", {"memory.max": "1000000", "memory.current": "5"}, 1_000_000),
-        ("0::/a/b\n", {"a/memory.max": "2000000", "a/memory.current": "5",
-                       "a/b/memory.max": "3000000", "a/b/memory.current": "5"}, 2_000_000),
-        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712",
-              "memory/memory.usage_in_bytes": "5"}, None),
-        (V1, {"memory/memory.limit_in_bytes": "1000000",
-              "memory/memory.usage_in_bytes": "5"}, 1_000_000),
+        ("0::/\n", {"memory.max": "max"}, None),
+        ("0::/\n", {"memory.max": "1000000"}, 1_000_000),
+        ("0::/a/b\n", {"a/memory.max": "2000000",
+                       "a/b/memory.max": "3000000"}, 2_000_000),
+        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712"}, None),
+        (V1, {"memory/memory.limit_in_bytes": "1000000"}, 1_000_000),
     ],
 )  # fmt: skip
 def test_a_container_may_have_less_memory_than_its_machine(
@@ -92,27 +89,10 @@ def test_a_container_may_have_less_memory_than_its_machine(
     assert memory_here(*groups(own, **files)) == (machine if limit is None else limit)
 
 
-def test_a_container_may_have_less_memory_left_than_its_machine(
-    groups: Groups, tmp_path: Path
-) -> None:
-    """A replay that fits the machine only would get the learner killed after hours."""
-    meminfo, none = tmp_path / "meminfo", tmp_path / "none"
-    assert available_bytes(none, none, none) is None
-    meminfo.write_text("MemTotal: 16000 kB\nMemAvailable: 9000 kB\n")
-    assert available_bytes(meminfo, none, none) == 9000 * 1024
-    used = {"memory.current": "2000000"}
-    for limit, expected in (("max", 9000 * 1024), ("5000000", 3_000_000)):
-        made = groups("0::/\n", **{"memory.max": limit}, **used)
-        assert available_bytes(meminfo, *made) == expected
-    # Files that were read once are in memory only until something else needs it.
-    made = groups("0::/\n", **{"memory.stat": "anon 9\ninactive_file 1500000"})
-    assert available_bytes(meminfo, *made) == 4_500_000
-
-
 @pytest.fixture
 def container(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores and 8 GiB of a machine with 64 cores."""
-    files = {"cpu.max": "200000 100000", "memory.max": f"{8 * GIB}", "memory.current": "0"}
+    files = {"cpu.max": "200000 100000", "memory.max": f"{8 * GIB}"}
     made = groups("0::/\n", **files)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)))
     for asks in (cores_here, memory_here):
@@ -130,8 +110,7 @@ def test_the_doctor_asks_a_machine_for_its_containers_limits(
     groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its text is sent there, so nothing of this process is known."""
-    used = {"memory.max": "5000000", "memory.current": "2000000"}
-    made = groups("0::/\n", **{"cpu.max": "100000 100000"}, **used)
+    made = groups("0::/\n", **{"cpu.max": "100000 100000", "memory.max": "5000000"})
     source = preflight.PROBE.decode()
     for name, path in zip(("/sys/fs/cgroup", "/proc/self/cgroup"), made, strict=True):
         assert source.count(f'"{name}"') == 1
@@ -139,7 +118,7 @@ def test_the_doctor_asks_a_machine_for_its_containers_limits(
     monkeypatch.setattr(preflight, "PROBE", source.encode())
     node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), "python3", "logs")
     seen = preflight.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
-    assert (seen["cores"], seen["memory_bytes"]) == (1, 3_000_000)
+    assert (seen["cores"], seen["memory_bytes"]) == (1, 5_000_000)
 
 
 def test_everything_asks_one_place() -> None:

@@ -17,7 +17,7 @@ import threading
 import time
 
 if "cores_here" not in globals():  # imported, and not sent
-    from impala_tf.config.this_machine import available_bytes, cores_here
+    from impala_tf.config.this_machine import cores_here, memory_here
 
 
 def look(asked: dict) -> dict:
@@ -38,7 +38,7 @@ def look(asked: dict) -> dict:
         "python": list(sys.version_info[:3]),
         "versions": versions,
         "cores": cores_here(),
-        "memory_bytes": available_bytes() or 0,
+        "memory_bytes": memory_here(),
         "disk_bytes": shutil.disk_usage(folder).free,
         "writable": os.access(folder, os.W_OK),
         "folder": str(folder),
