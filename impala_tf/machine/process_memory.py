@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import re
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 _PROC = Path("/proc/self")
 _INTERVAL_S = 5.0
-_M_ARENA_MAX = -8  # malloc.h, see mallopt(3)
-_MADV_DONTNEED = 4  # sys/mman.h
-_STARTED_S = 20.0
 
 
 def peak_mib(proc: Path = _PROC) -> float | None:
@@ -35,45 +28,6 @@ def peak_mib(proc: Path = _PROC) -> float | None:
         return None
     children = (_peak_kib(proc.parent / child / "status") or 0 for child in _children(proc))
     return (own + sum(children)) / 1024
-
-
-def use_one_arena() -> None:
-    """Makes all threads allocate from one arena: less memory is left unused, but threads may wait.
-
-    For processes that compute in one thread. Does nothing without glibc.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-
-
-def give_back_after_start() -> None:
-    """Returns unused memory to the system, once, a while after the start.
-
-    Building and compiling graphs briefly needs tens of MB. Does nothing without glibc.
-    """
-    timer = threading.Timer(_STARTED_S, _give_back)
-    timer.daemon = True
-    timer.start()
-
-
-def _give_back() -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-        _unmap_library_pages()
-
-
-def _unmap_library_pages() -> None:
-    """Unmaps library pages from memory; the kernel reads those again that are used.
-
-    Importing and compiling read many pages that are never used again. Mappings with a changed page
-    are left alone, since changes would be lost; see proc(5) and madvise(2).
-    """
-    libc, smaps = ctypes.CDLL(None), Path("/proc/self/smaps").read_text()
-    for head, body in re.findall(r"^([0-9a-f]+-[0-9a-f]+ r-.p .*/.*)\n((?:\w+:.*\n)+)",
-                                 smaps, re.MULTILINE):  # fmt: skip
-        if re.search(r"^Anonymous: +0 kB", body, re.MULTILINE):
-            start, end = (int(address, 16) for address in head.split()[0].split("-"))
-            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 class PeakMemory:

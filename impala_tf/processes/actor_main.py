@@ -23,7 +23,6 @@ from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironme
 from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
 from impala_tf.environments.staggered import staggered
-from impala_tf.machine import process_memory
 from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.machine.supervision import USELESS
 from impala_tf.processes import tensorflow_startup
@@ -56,8 +55,6 @@ def main(given: Given) -> int:
     """
     config, spec, _, stop = begin(given)
     num_actors = _num_actors(given)
-    process_memory.use_one_arena()
-    process_memory.give_back_after_start()
     interface = interface_of_config(config.agent, spec)
     own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
     num_envs = config.process.envs_per_actor
