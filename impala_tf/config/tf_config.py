@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 
@@ -37,54 +36,27 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     has_role = given["job_name"] or given["workers_csv_path"]
     if not text or has_role or given["mode"] != "train":
         return given
-    return Given({**_flags(text), **given.flags})
-
-
-def _flags(text: str) -> dict[str, Any]:
-    """Returns the flags that TF_CONFIG stands for."""
     try:
-        described = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _unusable(f"is not JSON: {error}") from None
-    cluster, task = _object(described, "cluster"), _object(described, "task")
-    job, index = task.get("type"), task.get("index")
-    if job not in _JOBS:
-        raise _unusable(f"task.type: {job!r}: must be learner or actor")
-    hosts = {name: _hosts(cluster, name) for name in _JOBS}
-    if not hosts["learner"]:
-        raise _unusable("cluster.learner: names no learner")
-    for number, host in enumerate(hosts["learner"]):
-        if not valid_host_port(host):
-            raise _unusable(f"cluster.learner[{number}]: {host!r} is not host:port")
-    count = len(hosts[job])
-    if isinstance(index, bool) or not isinstance(index, int) or index < 0:
-        raise _unusable(f"task.index: {index!r}: must be a number, 0 or more")
-    if count and index >= count:
-        raise _unusable(f"task.index: {index}: cluster.{job} names {count}")
+        return Given({**_flags(json.loads(text)), **given.flags})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f'{VARIABLE}: must be {{"cluster": {{"learner": [HOST:PORT, ...], "actor": [HOST,'
+            f' ...]}}, "task": {{"type": "learner" or "actor", "index": NUMBER}}}}; {error!r}'
+        ) from None
+
+
+def _flags(described: Any) -> dict[str, Any]:
+    """Returns the flags that TF_CONFIG stands for; raises if it is not as above."""
+    cluster, task = described["cluster"], described["task"]
+    hosts = {job: cluster.get(job, []) for job in _JOBS}
+    for job, names in hosts.items():
+        if not isinstance(names, list) or any("," in name for name in names):
+            raise ValueError(f"cluster.{job}")
+    if task["type"] not in _JOBS or type(task["index"]) is not int:
+        raise ValueError("task")
     return {
-        "job_name": job,
-        "task": index,
+        "job_name": task["type"],
+        "task": task["index"],
         "learner_hosts": ",".join(hosts["learner"]),
         "actor_hosts": ",".join(hosts["actor"]),
     }
-
-
-def _object(described: Any, name: str) -> dict[str, Any]:
-    value = described.get(name) if isinstance(described, dict) else None
-    if not isinstance(value, dict):
-        raise _unusable(f'{name}: must be an object, in {{"cluster": ..., "task": ...}}')
-    return value
-
-
-def _hosts(cluster: dict[str, Any], name: str) -> list[str]:
-    hosts = cluster.get(name, [])
-    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-        raise _unusable(f"cluster.{name}: must be a list of strings, one per machine")
-    for number, host in enumerate(hosts):
-        if not host or "," in host or host != host.strip():
-            raise _unusable(f"cluster.{name}[{number}]: {host!r}: must be one machine name")
-    return hosts
-
-
-def _unusable(problem: str) -> ConfigError:
-    return ConfigError(f"{VARIABLE}: {problem}")
