@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config import presets
-from impala_tf.config.flag_values import (
-    ENGINE_FLAGS,
-    Given,
-    to_dict,
-    to_flag,
-    waits_for_updates,
-)
+from impala_tf.config.flag_values import ENGINE_FLAGS, Given, to_dict, to_flag
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -119,25 +113,11 @@ def actors_change(saved: Mapping[str, Any], config: Config) -> str:
       saved: {flag: resolved value} of a run that is the config's, as `differences` tells.
       config: the config of the resumed run.
     """
-    values = to_dict(config)
-    changed = {
-        name: (before, values[name])
+    # `schedule_change` reports the other one.
+    values = {name: value for name, value in to_dict(config).items() if name != "schedule_frames"}
+    changed = [
+        f"{to_flag(name, values[name])}, not {before}"
         for name, before in saved.items()
-        # `schedule_change` reports this one.
-        if name in values.keys() - MAY_CHANGE - {"schedule_frames"}
-        and not _is_same(name, before, values[name])
-    }
-    if not changed:
-        return ""
-    now = ", ".join(f"{to_flag(name, value)}, not {old}" for name, (old, value) in changed.items())
-    # Where actors wait, a batch of another size might never be complete.
-    keeping = (
-        "to keep the old values, give each learner as many environments as before"
-        if waits_for_updates(config) and "batch_size" in changed
-        else f"{' '.join(to_flag(name, old) for name, (old, _) in changed.items())} keeps the old"
-        " values"
-    )
-    return (
-        "defaults of flags that were not given have changed, so the run continues with"
-        f" {now}; {keeping}"
-    )
+        if name in values.keys() - MAY_CHANGE and not _is_same(name, before, values[name])
+    ]
+    return f"with the actors that the run has now, {', '.join(changed)}" if changed else ""
