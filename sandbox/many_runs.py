@@ -1,7 +1,8 @@
-"""For scripts that start many runs one after another: train, resume, and stop cleanly."""
+"""For scripts that start runs: train, resume, stop cleanly, and read what a run has written."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
@@ -19,53 +20,47 @@ from impala_tf.config import words  # noqa: E402
 from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
 from impala_tf.monitoring.returns import scores  # noqa: E402
-from impala_tf.monitoring.status import read_status  # noqa: E402
+from impala_tf.monitoring.status import Status, read_status  # noqa: E402
 
 _POLL_S = 0.25
 _LAST_LINES = 15
 SCRIPT = PROJECT / "run_experiment.py"
 
 
-def joined(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line in which each flag and its value are one word, --flag=value.
-
-    A parser that does not know a run's flags would take a separate value for an argument.
-    """
-    return [
-        word.text if word.value is None or "=" in word.text else f"{word.text}={word.value}"
-        for word in words.read(arguments)
-    ]
-
-
-def run_experiment(
-    flags: Sequence[str],
-    stop: StopRequest,
-    output: IO[Any] | None = None,
-    while_running: Callable[[], None] = lambda: None,
-) -> int:
-    """Runs run_experiment.py to its end; returns its exit status.
-
-    When this process is asked to stop, so is the run, which then writes a checkpoint. The run ends
-    with this process.
+def start(
+    flags: Sequence[str], log: Path | None = None, checkout: Path = PROJECT
+) -> subprocess.Popen[bytes]:
+    """Starts run_experiment.py; the run ends with this process.
 
     Args:
       flags: the flags for run_experiment.py.
-      stop: the installed request.
-      output: the file for the run's output. None: the output of this process.
-      while_running: called four times per second.
+      log: the file to which the run's output is added. None: the output of this process.
+      checkout: the folder of the project's code.
     """
-    run = subprocess.Popen(
-        [sys.executable, str(SCRIPT), *flags],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=None if output is None else subprocess.STDOUT,
-        # In a session of its own, Ctrl-C reaches it only once.
-        start_new_session=True,
-        env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
-    )
+    with contextlib.nullcontext() if log is None else log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, str(checkout / SCRIPT.name), *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if output is None else subprocess.STDOUT,
+            # In a session of its own, Ctrl-C reaches it only once.
+            start_new_session=True,
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        )
+
+
+def run_experiment(flags: Sequence[str], stop: StopRequest, log: Path | None = None) -> int:
+    """Runs run_experiment.py to its end; returns its exit status.
+
+    When this process is asked to stop, so is the run, which then writes a checkpoint.
+
+    Args:
+      flags, log: see `start`.
+      stop: the installed request.
+    """
+    run = start(flags, log)
     stop.on_request(run.terminate)
     while run.poll() is None:
-        while_running()
         time.sleep(_POLL_S)
     return run.returncode
 
@@ -75,7 +70,6 @@ def wait_for(
     process: subprocess.Popen[bytes],
     log: Path,
     limit_s: float = 120.0,
-    poll_s: float = 0.1,
 ) -> float:
     """Waits until a condition holds; returns the seconds it took.
 
@@ -86,7 +80,6 @@ def wait_for(
       process: the process without which the condition never holds.
       log: the file with the process's output.
       limit_s: the longest wait.
-      poll_s: seconds between checks.
     """
     began = time.monotonic()
     while not condition():
@@ -96,7 +89,7 @@ def wait_for(
             why = f"no progress in {limit_s:g} s" if status is None else f"ended with {status}"
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
             sys.exit("\n".join([f"{why}; the end of {log.name}:", *lines]))
-        time.sleep(poll_s)
+        time.sleep(0.1)
     return time.monotonic() - began
 
 
@@ -114,10 +107,48 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
         sys.exit(done.returncode)
 
 
+class Range(NamedTuple):
+    """A flag to search, and its range."""
+
+    name: str
+    low: float
+    high: float
+    is_log: bool
+    is_int: bool
+
+
+def read_range(text: str) -> Range:
+    """Returns the flag and range of NAME=A..B or NAME=log:A..B.
+
+    Raises:
+      ValueError: the text is wrong; the message says so.
+    """
+    name, _, values = text.partition("=")
+    low, dots, high = values.removeprefix("log:").partition("..")
+    if not (name and dots):
+        raise ValueError("must be NAME=A..B or NAME=log:A..B")
+    try:
+        bounds = float(low), float(high)
+    except ValueError:
+        raise ValueError("the range must be of numbers") from None
+    flag, is_log = words.flags().get(name), values.startswith("log:")
+    is_int = flag is not None and flag.kind is int
+    if is_int and not all(bound.is_integer() for bound in bounds):
+        raise ValueError("the flag takes whole numbers")
+    if not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
+        raise ValueError("the first number must be smaller, and with log: above 0")
+    return Range(name, *bounds, is_log, is_int)
+
+
+def status(logdir: Path) -> Status | None:
+    """Returns the newest status of a run; None before the first."""
+    return read_status(Logdir(logdir).status())
+
+
 def is_done(logdir: Path) -> bool:
     """Whether a run is done."""
-    status = read_status(Logdir(logdir).status())
-    return status is not None and status["state"] == "done"
+    newest = status(logdir)
+    return newest is not None and newest["state"] == "done"
 
 
 def rows(logdir: Path) -> list[dict[str, str]]:

@@ -1,6 +1,6 @@
 """All of IMPALA in one process. Read this first; debuggers work with it.
 
-    python sandbox/one_process.py [LEVEL] [--flag=value ...]
+    python sandbox/one_process.py [--level_name=LEVEL] [--flag=value ...]
 
 Two threads act, and the main thread learns. `Mailbox` replaces the network; the other parts are
 those of a real run. A real run adds processes (impala_tf/processes), gRPC
@@ -27,7 +27,6 @@ tensorflow_startup.import_tensorflow()
 tensorflow_startup.start_xla()
 
 import tensorflow as tf  # noqa: E402
-from many_runs import joined  # noqa: E402
 
 from impala_tf.actor.acting import OwnActing  # noqa: E402
 from impala_tf.actor.actor import Actor  # noqa: E402
@@ -122,15 +121,14 @@ def train(given: Given) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        usage="%(prog)s [LEVEL] [--flag=value ...]",
+        usage="%(prog)s [--flag=value ...]",
         description=__doc__,
         epilog="The flags are those of run_experiment.py.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("level", nargs="?", default="CartPole-v1", metavar="LEVEL")
-    options, flags = parser.parse_known_args(joined(sys.argv[1:]))
-    defaults = ["--total_environment_frames=750000", f"--level_name={options.level}"]
+    _, flags = parser.parse_known_args()
+    defaults = ["--total_environment_frames=750000", "--level_name=CartPole-v1"]
     try:
         mean_return = train(command_line.parse(defaults + flags))
     except ConfigError as error:

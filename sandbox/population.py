@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from many_runs import (
+    Range,
     is_done,
     mean_return,
+    read_range,
     refuse_other_runs,
     refuse_wrong_flags,
     rows,
@@ -47,36 +49,6 @@ _OF_LEARNING = {
 }
 
 
-class Searched(NamedTuple):
-    """A searched flag and its range."""
-
-    name: str
-    low: float
-    high: float
-    is_log: bool
-    is_int: bool
-
-    def first(self, draw: random.Random) -> float:
-        """Returns a random value of the range."""
-        if self.is_log:
-            drawn = math.exp(draw.uniform(math.log(self.low), math.log(self.high)))
-        else:
-            drawn = draw.uniform(self.low, self.high)
-        return self._rounded(drawn)
-
-    def changed(self, value: float, draw: random.Random) -> float:
-        """Returns a value that is 1.2 times as large or as small, but within the range."""
-        grows = draw.random() < 0.5
-        new = self._rounded(value * _FACTOR if grows else value / _FACTOR)
-        if self.is_int and new == value:
-            new = self._rounded(value + (1 if grows else -1))
-        return new
-
-    def _rounded(self, value: float) -> float:
-        value = min(max(value, self.low), self.high)
-        return round(value) if self.is_int else float(f"{value:.6g}")
-
-
 class Member(NamedTuple):
     """A member in one generation."""
 
@@ -87,46 +59,50 @@ class Member(NamedTuple):
     score: float = -math.inf  # mean return of its last 100 games; -inf: it failed
 
 
-def searched(text: str) -> Searched:
+def searched(text: str) -> Range:
     """Returns the flag and range of NAME=A..B or NAME=log:A..B.
 
     Raises:
       ValueError: the text is wrong; the message says so.
     """
-    name, equals, values = text.partition("=")
-    is_log = values.startswith("log:")
-    low, dots, high = values.removeprefix("log:").partition("..")
-    if not (name and equals and dots):
-        raise ValueError("must be NAME=A..B or NAME=log:A..B")
-    flag = words.flags().get(name)
-    kind = None if flag is None else flag.kind
-    if kind not in (int, float):
-        raise ValueError(
-            f"--{name} is no flag with a number" if kind else f"--{name}: no such flag"
-        )
-    if name not in _OF_LEARNING:
-        raise ValueError(f"--{name} cannot be searched: it is not about learning")
-    try:
-        first, last = float(low), float(high)
-    except ValueError:
-        raise ValueError("the range must be of numbers") from None
-    if kind is int:
-        first, last = math.ceil(first), math.floor(last)
-    if not first < last or (is_log and first <= 0):
-        raise ValueError("the first number must be smaller, and with log: above 0")
-    return Searched(name, first, last, is_log, kind is int)
+    flag = read_range(text)
+    if flag.name not in _OF_LEARNING or words.flags()[flag.name].kind not in (int, float):
+        raise ValueError(f"--{flag.name}: is no number that is about learning")
+    return flag
 
 
-def first_generation(count: int, space: Sequence[Searched], draw: random.Random) -> list[Member]:
+def draw_value(flag: Range, draw: random.Random) -> float:
+    """Returns a random value of the range."""
+    if flag.is_log:
+        return _rounded(flag, math.exp(draw.uniform(math.log(flag.low), math.log(flag.high))))
+    return _rounded(flag, draw.uniform(flag.low, flag.high))
+
+
+def changed(flag: Range, value: float, draw: random.Random) -> float:
+    """Returns a value that is 1.2 times as large or as small, but within the range."""
+    grows = draw.random() < 0.5
+    new = _rounded(flag, value * _FACTOR if grows else value / _FACTOR)
+    if flag.is_int and new == value:
+        new = _rounded(flag, value + (1 if grows else -1))
+    return new
+
+
+def _rounded(flag: Range, value: float) -> float:
+    value = min(max(value, flag.low), flag.high)
+    return round(value) if flag.is_int else float(f"{value:.6g}")
+
+
+def first_generation(count: int, space: Sequence[Range], draw: random.Random) -> list[Member]:
     """Returns members with random values of the searched flags."""
     numbers = range(1, count + 1)
     return [
-        Member(1, number, number, tuple(flag.first(draw) for flag in space)) for number in numbers
+        Member(1, number, number, tuple(draw_value(flag, draw) for flag in space))
+        for number in numbers
     ]
 
 
 def next_generation(
-    members: Sequence[Member], space: Sequence[Searched], draw: random.Random
+    members: Sequence[Member], space: Sequence[Range], draw: random.Random
 ) -> list[Member]:
     """Returns the members with the lowest quarter, and those that failed, replaced.
 
@@ -149,12 +125,12 @@ def next_generation(
         if member.number in worst:
             parent = draw.choice(best)
             pairs = zip(space, parent.values, strict=True)
-            values = tuple(flag.changed(value, draw) for flag, value in pairs)
+            values = tuple(changed(flag, value, draw) for flag, value in pairs)
         planned.append(Member(member.generation + 1, member.number, parent.number, values))
     return planned
 
 
-def typed(space: Sequence[Searched], values: Sequence[float]) -> list[str]:
+def typed(space: Sequence[Range], values: Sequence[float]) -> list[str]:
     """Returns searched flags as they are typed."""
     return [f"--{flag.name}={value:.10g}" for flag, value in zip(space, values, strict=True)]
 
@@ -175,7 +151,7 @@ class Population:
     """Trains the generations of a population, and keeps its table."""
 
     def __init__(
-        self, folder: Path, members: int, space: Sequence[Searched], flags: list[str], seed: int
+        self, folder: Path, members: int, space: Sequence[Range], flags: list[str], seed: int
     ) -> None:
         self._folder, self._space, self._flags, self._seed = folder, space, flags, seed
         self._members = members
@@ -228,8 +204,7 @@ class Population:
             parent = member._replace(generation=member.generation - 1, number=member.parent)
             flags.append(f"--start_from={self._logdir(parent)}")
         output = logdir / "output.txt"
-        with output.open("ab") as file:
-            status = run_experiment(flags, self.stop, file)
+        status = run_experiment(flags, self.stop, output)
         if self.stop():
             sys.exit("stopped; the same command resumes from here")
         has_ended = status == 0 and is_done(logdir)

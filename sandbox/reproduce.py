@@ -7,7 +7,6 @@ Trains one seed after another with `run_experiment.py` and the given flags; comp
 and others resume. Then writes to the folder (default: runs/reproduce/LEVEL):
 
     table.md      return after given numbers of steps, with minutes, per seed; machine and commit
-    curves.csv    the curves' points
     curves.png    every seed, with their mean and spread
 
 sandbox/bands/LEVEL.csv holds the flags of a level, and the returns that a seed must have after
@@ -203,18 +202,6 @@ def draw(path: Path, level: str, curves: list[Curve], band: Band | None) -> None
     figure.savefig(path, dpi=110)
 
 
-def write_csv(path: Path, curves: list[Curve]) -> None:
-    """Writes all curves, one row per point."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["seed", "agent_steps", "minutes", curves[0].kind.column])
-        for curve in curves:
-            for steps, minutes, value in zip(
-                curve.agent_steps, curve.minutes, curve.returns, strict=True
-            ):
-                writer.writerow([curve.seed, int(steps), f"{minutes:.2f}", f"{value:.2f}"])
-
-
 def main(arguments: list[str]) -> int:
     """Trains, writes and compares; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -254,9 +241,8 @@ def main(arguments: list[str]) -> int:
     described = json.loads((folder / "seed-1" / "config.json").read_text(encoding="utf-8"))
     text = table(options.level, described["protocol"], flags, curves, band)
     (folder / "table.md").write_text(text, encoding="utf-8")
-    write_csv(folder / "curves.csv", curves)
     draw(folder / "curves.png", options.level, curves, band)
-    print(f"\n{text}\nwritten to {folder}: table.md, curves.csv, curves.png")
+    print(f"\n{text}\nwritten to {folder}: table.md, curves.png")
     if band is None:
         print(f"there is no band for this level; --write_band keeps these seeds' in {band_path}")
         return 0

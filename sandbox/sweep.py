@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
-import re
 import shlex
 import signal
 import subprocess
@@ -27,12 +25,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from many_runs import SCRIPT, is_done, mean_return, refuse_other_runs, refuse_wrong_flags
+import many_runs
 
-from impala_tf.config import command_line, config_file, words
-from impala_tf.logdir import Logdir
-from impala_tf.machine.process_lifetime import PARENT_VARIABLE
-from impala_tf.monitoring.status import read_status
+from impala_tf.config import command_line, config_file
 from impala_tf.reporting.numbers import decimals
 
 try:
@@ -41,7 +36,6 @@ except ImportError:
     sys.exit("sweep.py: needs the extra sweep: pip install -e '.[sweep]'")
 
 Suggest = Callable[[optuna.Trial], Any]
-_RANGE = re.compile(r"(log:)?(.+)\.\.(.+)")
 _POLL_S = 0.5
 
 
@@ -62,26 +56,19 @@ def space(text: str) -> Space:
     Raises:
       ValueError: the text has another form; the message says so.
     """
-    name, equals, values = text.partition("=")
-    if not (name and equals and values):
-        raise ValueError("must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
-    match = _RANGE.fullmatch(values)
-    if match is None:
+    if ".." not in text:
+        name, equals, values = text.partition("=")
+        if not (name and equals and values):
+            raise ValueError("must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
         choices = tuple(values.split("|"))
         return Space(name, lambda trial: trial.suggest_categorical(name, choices), choices)
-    is_log, low, high = bool(match[1]), match[2], match[3]
-    bounds = float(low), float(high)
-    if not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
-        raise ValueError("the first number must be smaller, and with log: above 0")
-    flag = words.flags().get(name)
-    if (flag and flag.kind is int) or (low.isdecimal() and high.isdecimal()):
-        if words.wrong_value(int, low) or words.wrong_value(int, high):
-            raise ValueError("the flag takes whole numbers")
-        first, last = words.whole_number(low), words.whole_number(high)
+    name, low, high, is_log, is_int = many_runs.read_range(text)
+    if is_int:
+        first, last = int(low), int(high)
         return Space(
             name, lambda trial: trial.suggest_int(name, first, last, log=is_log), (first, last)
         )
-    return Space(name, lambda trial: trial.suggest_float(name, *bounds, log=is_log), bounds)
+    return Space(name, lambda trial: trial.suggest_float(name, low, high, log=is_log), (low, high))
 
 
 def refuse_wrong_values(spaces: Sequence[Space], flags: list[str], folder: Path) -> None:
@@ -89,7 +76,7 @@ def refuse_wrong_values(spaces: Sequence[Space], flags: list[str], folder: Path)
     for number in range(max(len(space.checked) for space in spaces)):
         # All lowest values, all highest, and each choice once.
         values = [f"--{s.name}={s.checked[min(number, len(s.checked) - 1)]}" for s in spaces]
-        refuse_wrong_flags([*flags, *values, f"--logdir={folder / 'trials' / '0'}"])
+        many_runs.refuse_wrong_flags([*flags, *values, f"--logdir={folder / 'trials' / '0'}"])
 
 
 class Sweep:
@@ -125,12 +112,7 @@ class Sweep:
         logdir.mkdir(parents=True, exist_ok=True)
         flags = [*self._flags, *(f"--{name}={value}" for name, value in chosen.items())]
         print(f"trial {trial.number}: {' '.join(flags[len(self._flags) :])}", flush=True)
-        with (logdir / "output.txt").open("ab") as output:
-            run = subprocess.Popen(
-                [sys.executable, str(SCRIPT), *flags, f"--logdir={logdir}"],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
-            )  # fmt: skip
+        run = many_runs.start([*flags, f"--logdir={logdir}"], logdir / "output.txt")
         self._running.add(run)
         try:
             is_pruned = self._watch(trial, run, logdir)
@@ -141,9 +123,9 @@ class Sweep:
                 trial.study.stop()
             raise optuna.TrialPruned
         self._end_if_stopping(trial)
-        if run.returncode != 0 or not is_done(logdir):
+        if run.returncode != 0 or not many_runs.is_done(logdir):
             raise RuntimeError(f"trial {trial.number} failed; see {logdir}/output.txt")
-        mean = mean_return(logdir)
+        mean = many_runs.mean_return(logdir)
         return float("-inf") if mean is None else mean
 
     def _end_if_stopping(self, trial: optuna.Trial) -> None:
@@ -156,19 +138,19 @@ class Sweep:
         reported, without_mean = -1, None
         while run.poll() is None:
             time.sleep(_POLL_S)
-            status = read_status(Logdir(logdir).status())
-            if status is None or status["row"] in (None, without_mean):
+            newest = many_runs.status(logdir)
+            if newest is None or newest["row"] in (None, without_mean):
                 continue
             # In tenths of a run: pruners compare trials at the same step.
-            tenth = 10 * status["environment_frames"] // status["total_environment_frames"]
+            tenth = 10 * newest["environment_frames"] // newest["total_environment_frames"]
             if tenth <= reported:
                 continue
             try:
-                mean = mean_return(logdir)
+                mean = many_runs.mean_return(logdir)
             except OSError:  # network file systems fail briefly from time to time
                 continue
             if mean is None:
-                without_mean = status["row"]  # do not read again before the next row
+                without_mean = newest["row"]  # do not read again before the next row
                 continue
             reported = tenth
             trial.report(mean, tenth)
@@ -233,7 +215,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--search: names a flag twice")
     refuse_wrong_values(spaces, flags, options.folder)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # its warnings are tracebacks of trials
-    refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
+    many_runs.refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
     study = optuna.create_study(
         study_name="sweep", storage=f"sqlite:///{options.folder}/study.db", load_if_exists=True,
         direction="maximize",

@@ -23,14 +23,12 @@ def sweep(folder, *words):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--search=learning_rate"], "--search=learning_rate: must be NAME=A..B, NAME=log:A..B or"),
-        (["--search=learning_rate=log:0..1"], "with log: above 0"),
+        (["--search=learning_rate"], "--search=learning_rate: must be NAME=A..B"),
+        (["--search=learning_rate=log:0..1"], "--search=learning_rate=log:0..1: "),
         (["--search=n_step=1..2.5"], "--search=n_step=1..2.5: the flag takes whole numbers"),
-        (["--search=learning_rat=1..2"], "--learning_rat: no such flag; did you mean --learning_"),
+        (["--search=learning_rat=1..2"], "--learning_rat: no such flag"),
         (["--search=seed=1|2", "--trials=0"], "--trials=0: must be 1 or more"),
         (["--search=seed=1|2", "--search=seed=3|4"], "--search: names a flag twice"),
-        (["--search=seed=1|2", "--", "--devise=cpu"], "--devise: no such flag; did you mean --dev"),
-        (["--search=seed=1|2", "--", "--level_name=NoSuch-v1"], "--level_name=NoSuch-v1: no such"),
         (["--search=optimizer=adam|rmsprop|rmsprp"], "--optimizer=rmsprp: must be one of"),
         (["--search=learning_rate=-0.1..0.1"], "--learning_rate=-0.1: must be greater than 0"),
         (["--search=learning_rate_end=0..0.1", "--search=discounting=0.9..1.1"],
@@ -52,23 +50,15 @@ def break_trial(folder, number):
 
 
 @pytest.mark.slow
-def test_a_sweep_of_which_no_trial_trains_fails(tmp_path):
+def test_a_sweep_that_fails_and_resumes_does_not_try_the_same_again(tmp_path):
     """With a line that names the trial's output, and not Optuna's traceback."""
-    break_trial(tmp_path, 0)
-    status, out, err = sweep(
-        tmp_path, "--trials=1", "--search=seed=1|2", "--", "--level_name=CartPole-v1"
-    )
-    assert status == 1
-    assert "fail" in out and "best:" not in out
-    assert err == f"sweep.py: trial 0 failed; see {tmp_path}/trials/0/output.txt\n"
-
-
-@pytest.mark.slow
-def test_a_resumed_sweep_does_not_try_the_same_again(tmp_path):
     search = ["--trials=1", "--search=learning_rate=1e-4..1e-2"]
     for trials in (1, 2):  # what failed does not count
         break_trial(tmp_path, trials - 1)
-        sweep(tmp_path, *search, "--", "--level_name=CartPole-v1")
+        status, out, err = sweep(tmp_path, *search, "--", "--level_name=CartPole-v1")
+        assert status == 1 and "best:" not in out
+        output = f"{tmp_path}/trials/{trials - 1}/output.txt"
+        assert err == f"sweep.py: trial {trials - 1} failed; see {output}\n"
         table = (tmp_path / "trials.csv").read_text().splitlines()
         assert len(table) == 1 + trials
     assert len({line.split(",")[3] for line in table[1:]}) == 2

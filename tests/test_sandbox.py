@@ -1,0 +1,144 @@
+"""Scripts in sandbox/ say how they are called, do what they say, and name what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import benchmark
+import many_runs
+import pytest
+
+from tests.helpers.runs import PROJECT
+from tests.helpers.statuses import a_status
+
+SCRIPTS = sorted(
+    path.name for path in (PROJECT / "sandbox").glob("*.py") if "__main__" in path.read_text()
+)
+QUICK = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=0.2")
+
+
+def call(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, f"sandbox/{script}", *words]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_names_the_script(script: str) -> None:
+    done = call(script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {script} ")
+
+
+@pytest.mark.parametrize(
+    ("words", "shared", "groups"),
+    [
+        ("speed --turns=1 --num_actors 2", ["--num_actors", "2"], []),
+        ("start -- --seed=1 -- --seed 2", [], [["--seed=1"], ["--seed", "2"]]),
+        ("peers --rllib=RAY --batch_size=4", ["--batch_size=4"], []),
+    ],
+)
+def test_a_benchmark_leaves_other_flags_to_the_runs_that_it_compares(
+    words: str, shared: list[str], groups: list[list[str]]
+) -> None:
+    assert benchmark.read(words.split())[1:] == (shared, groups)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [
+        (("speed", "--turns=1", "--seconds=2", *QUICK, "--", "--seed=1", "--", "--seed=2"),
+         r"median: +[\d,]+ agent steps/s, 1.00 of the first  --seed=1\n"
+         r"median: +[\d,]+ agent steps/s, \d.\d\d of the first  --seed=2\n"
+         r"environments alone, on \d+ cores: [\d,]+ agent"),
+        (("speed", "--turns=1", "--seconds=2", "--other=.", *QUICK), r"first  as given in /"),
+        (("parts", "--turns=1", "--parts=environment,transport", *QUICK),
+         r"environment:\n(.+\n)+transport:\nturn 1: +[\d,]+ agent steps/s  as given"),
+        (("start", *QUICK),
+         r"as given: first update after [\d.]+ s\n(?s:.*)actor +[\d,]+ MiB, at most [\d,]+ MiB"),
+        (("scale", "--few=1", "--actors=3", "--seconds=5", *QUICK),
+         r"3 actors: [\d,]+ agent steps/s, policy lag .+\nkilled and started again: all called"),
+        (("peers", "--turns=1", "--seconds=30", "--num_actors=1"),
+         r"ours: median [\d,]+; ours is 1.00x"),
+    ],
+    ids=["speed", "speed-of-a-checkout", "parts", "start", "scale", "peers"],
+)  # fmt: skip
+def test_a_benchmark_measures(words: tuple[str, ...], figures: str) -> None:
+    done = call("benchmark.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert re.search(figures, done.stdout), done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["speed", "scale"])
+def test_a_wrong_flag_ends_a_benchmark_at_once_with_the_runs_own_line(command: str) -> None:
+    done = call("benchmark.py", command, "--unroll_length=many")
+    assert done.returncode != 0
+    assert "--unroll_length=many" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("code", "limit_s", "shown"),
+    [
+        ("raise SystemExit('--unroll_length: must be more')", 60.0,
+         "ended with 1; the end of learner.log:\n--unroll_length: must be more"),
+        ("import time; time.sleep(60)", 0.5, "no progress in 0.5 s; the end of learner.log:"),
+    ],
+)  # fmt: skip
+def test_a_script_does_not_wait_without_end(
+    tmp_path: Path, code: str, limit_s: float, shown: str
+) -> None:
+    """The reason is in the log, which the script is about to delete."""
+    log = tmp_path / "learner.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=output, stderr=output)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            many_runs.wait_for(lambda: False, process, log, limit_s)
+        assert caught.value.code == shown
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.long
+def test_one_process_learns_cartpole() -> None:
+    """Newcomers read it first. A random policy reaches 22, this one 300 after so many frames."""
+    done = call("one_process.py", "--total_environment_frames=120000")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = re.search(r"mean return of the last 100 episodes: ([\d.]+)", done.stdout)
+    assert found is not None and float(found[1]) > 100, done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "words", [["--algorithm", "pqn"], ["--level_name=CartPole-v0,CartPole-v1"]]
+)
+def test_what_one_process_would_learn_wrongly_is_refused(words: list[str]) -> None:
+    done = call("one_process.py", *words)
+    assert done.returncode == 2
+    assert words[0].partition("=")[0] in done.stderr.splitlines()[-1], done.stderr
+
+
+@pytest.mark.long
+def test_a_soak_kills_actors_and_draws_what_grows(tmp_path: Path) -> None:
+    done = call("soak.py", f"{tmp_path}/out", "--minutes=0.6", "--kill_every_s=5", "--num_actors=1")
+    assert re.search(r"[1-9] actors killed, [1-9][\d,]* agent steps", done.stdout), done.stderr
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert all(float(row["memory_mb"]) > 100 for row in csv.DictReader(file))
+    assert (tmp_path / "out.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_display_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text(json.dumps(a_status()))
+    done = call("draw_display.py", str(tmp_path), f"{tmp_path}/out.svg")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "out.svg").read_text()
+    assert "PongNoFrameskip-v4" in text and "@font-face" not in text
