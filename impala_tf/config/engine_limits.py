@@ -31,12 +31,10 @@ def problems(flags: dict[str, Any]) -> list[str]:
         for name in ("job_name", "workers_csv_path", "join")
         if flags[name] and (engine, name) != ("ssh", "workers_csv_path")
     ]
-    if engine != "ssh":
-        lines += [
-            f"--{name}: only with --workers_csv_path; --engine={engine} does not use it"
-            for name in ("min_actors", "start_at_boot")
-            if flags[name] != BUILT_IN[name]
-        ]
+    if engine != "ssh" and flags["min_actors"] is not None:
+        lines.append(
+            f"--min_actors: only with --workers_csv_path; --engine={engine} does not use it"
+        )
     if flags["mode"] != "train":
         lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
     of = {"ssh": _ssh, "slurm": _slurm, "ray": _ray}

@@ -296,8 +296,6 @@ class ClusterConfig:
     secret: tuple[str, ...] = ()
     """NAME: like --env, but the value comes from this shell and is never shown. It is stored only
     in a file that only you can read, on each machine, until the run ends."""
-    start_at_boot: bool = False
-    """Let cron start a machine's processes again after a reboot."""
     rendezvous_port: Port[int] | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""

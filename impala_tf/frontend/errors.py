@@ -6,8 +6,8 @@ import errno
 import os
 
 _NOT_OF_SETUP = (
-    "the connection was lost", "tmux is missing", "cron is missing", "belongs to another user",
-    "no answer within", "crontab: ",
+    "the connection was lost", "tmux is missing", "belongs to another user",
+    "no answer within",
     "does not answer any more", "where an answer was expected",
     *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)),
 )  # fmt: skip

@@ -100,7 +100,6 @@ def new_record(plan: Plan, given: Given) -> Record:
         plan=plan,
         max_hours=cluster.max_hours,
         end_command=cluster.end_command,
-        start_at_boot=cluster.start_at_boot,
         secrets=cluster.secret,
         credentials=str(Path(given["credentials"]).absolute()) if given["credentials"] else "",
     )
@@ -161,7 +160,6 @@ class Launcher:
             "addresses": [node.address] if learners and node.address else [],
             "ports": [*map(plan.address_of, learners), *rendezvous],
             "names": sorted({plan.address_of(learner)[0] for learner in learners}),
-            "start_at_boot": self.record.start_at_boot,
         }
         try:
             answer = self._ask(runner, question)
@@ -350,7 +348,6 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         started_unix_s=0.0,
         max_hours=record.max_hours,
         end_command=record.end_command,
-        start_at_boot=record.start_at_boot,
         secrets=record.secrets,
         code=node.code,
     )

@@ -355,7 +355,7 @@ def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:
 # Flags that only the launcher uses; the run's processes get the defaults.
 LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "fresh", "accept_new_host_keys",
                "max_restarts", "rendezvous_port", "credentials", "min_actors", "min_learners",
-               "max_hours", "end_command", "env", "secret", "start_at_boot", "dry_run", "join",
+               "max_hours", "end_command", "env", "secret", "dry_run", "join",
                "join_learners", "join_port", "actors_per_node",
                *configs.ENGINE_FLAGS)  # fmt: skip
 

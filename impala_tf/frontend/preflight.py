@@ -148,7 +148,7 @@ def _project(
 ) -> _Verdict:
     node = runner.node
     question = {"manifest": {} if node.is_local else digests, "tmux_sess": plan.tmux_sess,
-                "addresses": [], "start_at_boot": False}  # fmt: skip
+                "addresses": []}  # fmt: skip
     try:
         answer = ask_agent(runner, "check", question)
     except ClusterError as error:

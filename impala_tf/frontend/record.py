@@ -34,7 +34,6 @@ class Record(NamedTuple):
     plan: Plan
     max_hours: float | None = None
     end_command: str | None = None
-    start_at_boot: bool = False
     secrets: tuple[str, ...] = ()
     """Names of variables whose values the processes get. No file of this machine has the values."""
     credentials: str = ""

@@ -187,7 +187,7 @@ def test_a_second_launch_names_what_is_in_use(node):
     node.launch("actor-0")
     assert "is in use by supervisor, actor-0" in node.launch("actor-0")
     checked = node.ask("check", manifest={"run_experiment.py": "0", "none.py": "0"},
-                       tmux_sess="impala", logdir=str(node.logdir), start_at_boot=False,
+                       tmux_sess="impala", logdir=str(node.logdir),
                        addresses=["127.0.0.1", "192.0.2.1"], names=["localhost"])  # fmt: skip
     assert checked["loopback"] == []
     assert checked["windows"] == ["supervisor", "actor-0"]
@@ -253,48 +253,6 @@ def test_stacks_show_where_a_process_is(node):
     assert "most recent call first" in found["actor-0"]
     assert "run_experiment.py" in found["actor-0"]
     assert node.state().processes["actor-0"].state == "running"
-
-
-@pytest.fixture
-def own_crontab():
-    before = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
-    yield
-    if before.returncode == 0:
-        subprocess.run(["crontab", "-"], input=before.stdout, text=True, check=True)
-    else:
-        subprocess.run(["crontab", "-r"], capture_output=True)
-
-
-def crontab():
-    done = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
-    return done.stdout.splitlines()
-
-
-@pytest.mark.xdist_group("crontab")
-def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
-    other = f"@reboot true # impala_tf node-0 in {node.logdir}0"  # of a run whose name begins alike
-    subprocess.run(["crontab", "-"], input=f"{other}\n", text=True, check=True)
-    state = node.launch("actor-0", start_at_boot=True)
-    (line,) = [line for line in crontab() if str(node.logdir) in line and line != other]
-    moment, command = line.split(" ", 1)
-    assert moment == "@reboot"
-    subprocess.run(["tmux", "kill-server"], check=True)  # as a reboot does
-    wait_until(lambda: files.living_pids(state) == {})
-    ended = node.state()
-    files.write(files.state_path(node.logdir, "node-0"), ended._replace(processes={
-        "actor-0": ended.processes["actor-0"]._replace(state="running")
-    }))  # fmt: skip
-    # cron runs it with sh, in the home folder and with a short environment.
-    subprocess.run(["sh", "-c", command.replace("\\%", "%")], cwd="/", check=True)
-    assert "supervisor" in files.living_pids(node.state())
-    node.stop()
-    assert [line for line in crontab() if str(node.logdir) in line] == [other]
-
-
-@pytest.mark.xdist_group("crontab")
-def test_a_launch_that_failed_does_not_start_at_boot(node, own_crontab):
-    assert "launch it again" in node.launch("actor-0", start_at_boot=True, code="/none")
-    assert [line for line in crontab() if str(node.logdir) in line] == []
 
 
 def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path):

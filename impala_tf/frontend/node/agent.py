@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.frontend import project
-from impala_tf.frontend.node import boot, code_folders, recovery
+from impala_tf.frontend.node import code_folders, recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.node.private import (
@@ -64,7 +64,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "manifest" {path: SHA-256} of project files to compare; "tmux_sess"; "logdir";
-        "addresses" to listen on; "start_at_boot"; optionally "ports" ([host, port] of learners),
+        "addresses" to listen on; optionally "ports" ([host, port] of learners),
         "names" (of their hosts), and "code" (folder of the run's code, or '').
 
     Returns:
@@ -84,8 +84,6 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     check_owner(logdir)
     if asked.get("code"):
         code_folders.touch(Path(asked["code"]))
-    if asked["start_at_boot"]:
-        boot.check()
     session = RunSession(asked["tmux_sess"])
     windows = _settled_windows(session)
     return {
@@ -164,8 +162,6 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         write_credentials(logdir, asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
         try:
-            if orders.start_at_boot:
-                boot.install(orders)
             code_folders.mark(orders)
             code_folders.remove_unused(orders)
             if orders.secrets:
@@ -174,7 +170,6 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         except BaseException:
             remove_secrets(orders)
             with contextlib.suppress(AgentError, OSError):  # the first error says what to fix
-                boot.remove(orders)
                 _give_up(orders)
             raise
 
@@ -251,7 +246,6 @@ def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
     orders = files.read_orders(files.orders_path(asked["logdir"], asked["node"]))
     state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
     if state is not None and all(each.state in OVER for each in state.processes.values()):
-        boot.remove(orders)
         return to_plain(state)  # the run had ended before
     with files.locked(files.processes_folder(orders.logdir), orders.node):
         windows = RunSession(orders.tmux_sess).windows()

@@ -98,11 +98,10 @@ class Orders(NamedTuple):
     """{process: how often an operator has restarted it}."""
     max_hours: float | None = None
     end_command: str | None = None
-    start_at_boot: bool = False
     secrets: tuple[str, ...] = ()
     """Names of secret variables of the processes; see `impala_tf.frontend.node.private`."""
     environment: Mapping[str, str] = {}
-    """The supervisor's environment, so that a supervisor started at boot has the same one."""
+    """The supervisor's environment, so that a supervisor started after a boot has the same one."""
     workdir: str = ""
     """The processes' current folder; absolute. '': the supervisor's own."""
     code: str = ""

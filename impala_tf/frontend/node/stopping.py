@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from impala_tf.frontend.node import boot
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.private import remove_secrets
 from impala_tf.frontend.node.state import NodeState
@@ -97,8 +96,6 @@ def _stop_run(asked: Mapping[str, Any]) -> dict[str, Any]:
         state = files.read_state(state_file) or state
     if "supervisor" not in alive and not remaining and names >= {*state.processes}:
         remove_secrets(orders)
-    if orders.start_at_boot and names >= {*state.processes}:
-        boot.remove(orders)
     if asked["close"] and not remaining and names >= {*state.processes} and _supervisor_ends(state):
         RunSession(orders.tmux_sess).close(asked["run_id"])
     ended = [name for name in running if name not in remaining]
