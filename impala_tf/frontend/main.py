@@ -140,7 +140,6 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
            "setup")  # fmt: skip
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
-    option("stacks", "names", metavar="NAME", nargs="*", help="default: all processes")
     machine_lists.add_to(
         commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False)
     )
@@ -334,7 +333,5 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
      "copy the run's files from its machines to this one"),
     ("attach", lambda o: attaching.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),
-    ("stacks", lambda o: operate.stacks(_run_of(o), o.names, o.accept_new_host_keys),
-     "print the Python stacks of the processes: where do they hang?"),
 )  # fmt: skip
 """The commands that look after a run: (name, function, help)."""

@@ -240,28 +240,6 @@ def execute(
     return report(lines)
 
 
-def stacks(logdir: Path, names: Sequence[str], accept_new_host_keys: bool = False) -> int:
-    """Prints the Python stacks of all threads of a run's processes, to see where it hangs.
-
-    Args:
-      logdir: the run's logdir, on this machine.
-      names: the processes; empty for all.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
-    """
-    record = load(logdir)
-    for name in names:
-        record.plan.process(name)
-    with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
-        answers = on_all(
-            machines.reached(), lambda runner: ask_agent(runner, "stacks", {"names": list(names)})
-        )
-        lines = problems(machines.found) + problems(answers)
-    for node, processes in good(answers).items():
-        for name, text in processes.items():
-            print(f"--- {name} on {node}\n{text.strip()}\n")
-    return report(lines)
-
-
 def _processes_called(plan: Plan, target: str) -> set[str]:
     """Returns the names of the processes to stop or restart; learners of a group come together."""
     names = overview.processes_called(plan, target)

@@ -245,16 +245,6 @@ def test_a_supervisor_that_is_too_slow_starts_nothing_after_the_launch_has_faile
     assert not begun.exists(), "it runs --end_command, which may switch the machine off"
 
 
-def test_stacks_show_where_a_process_is(node):
-    node.launch("learner-0", "actor-0")
-    wait_until(lambda: "is up" in RunSession("impala").last_line("actor-0"))
-    found = node.ask("stacks", **node.about(names=["actor-0"]))
-    assert set(found) == {"actor-0"}
-    assert "most recent call first" in found["actor-0"]
-    assert "run_experiment.py" in found["actor-0"]
-    assert node.state().processes["actor-0"].state == "running"
-
-
 def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path):
     """They are launched at the same time; an actor whose files do not fit cannot connect."""
     files.processes_folder(tmp_path).mkdir()

@@ -76,7 +76,7 @@ def test_setup_does_not_take_what_only_doctor_uses(flag: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("add", "exec", "fetch", "stacks", "status", "stop", "watch"),
+        *("add", "exec", "fetch", "status", "stop", "watch"),
         *("doctor --workers_csv_path=x", "setup --workers_csv_path=x"),
         *("logs learner-0", "restart learner-0", "revoke HOST"),
     ],

@@ -1,10 +1,9 @@
-"""Changing a launched run: restart, exec, fetch, stacks, stop."""
+"""Changing a launched run: restart, exec, fetch, stop."""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -94,15 +93,6 @@ def test_what_is_there_already_is_not_fetched_over_itself(launched, capfd):
     assert large.read_bytes() == b"x" * 3_000_000
 
 
-def test_stacks_of_a_process(launched, capfd):
-    wait_until(lambda: "learner 0 is up" in launched.log("learner-0"))
-    capfd.readouterr()
-    assert launched.command("stacks", "learner-0") == 0
-    said = capfd.readouterr().out
-    assert said.startswith("--- learner-0 on this machine\n")
-    assert "run_experiment.py" in said
-
-
 def test_logs_end_when_the_process_is_over(launched, capfd):
     (launched.project / "finish").touch()
     assert launched.command("logs", "learner-0", "-f") == 0
@@ -150,26 +140,6 @@ def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
 
 
-@pytest.mark.long
-def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
-    """They were asked one after another, and 30 of them took too long."""
-    write_csv(run.csv, run.project, actors=5)
-    assert run.launch(detach=True) == 0
-    names = ["learner-0", *(f"actor-{number}" for number in range(5))]
-    wait_until(lambda: all("is up" in run.log(name) for name in names))
-    assert run.command("stacks") == 0
-    assert capfd.readouterr().out.count("most recent call first") == 6
-    pids = [run.state(name).pid for name in names]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)  # now each of them takes the 10 s that it may
-    began_s = time.monotonic()
-    assert run.command("stacks") == 0
-    took_s = time.monotonic() - began_s
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    assert took_s < 40
-
-
 def test_a_machine_with_a_new_host_key_is_used_if_that_is_accepted(remote, tmp_path, capfd):
     assert remote.launch() == 0, capfd.readouterr().err
     (tmp_path / ".ssh" / "known_hosts").unlink()
@@ -180,7 +150,7 @@ def test_a_machine_with_a_new_host_key_is_used_if_that_is_accepted(remote, tmp_p
     with remote.csv.open("a") as file:
         file.write(remote.csv.read_text().splitlines()[-1] + "\n")
     for command in (
-        *(["add"], ["exec", "--", "true"], ["status"], ["logs", "supervisor"], ["stacks"]),
+        *(["add"], ["exec", "--", "true"], ["status"], ["logs", "supervisor"]),
         *(["fetch", f"--to={tmp_path}/fetched"], ["stop", "actor-1"], ["stop"]),
     ):
         (tmp_path / ".ssh" / "known_hosts").unlink()

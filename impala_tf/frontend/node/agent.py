@@ -29,7 +29,6 @@ from impala_tf.frontend.node.private import (
     write_credentials,
     write_secrets,
 )
-from impala_tf.frontend.node.stacks import stacks
 from impala_tf.frontend.node.state import AgentError, NodeState, Orders
 from impala_tf.frontend.node.stopping import stop
 from impala_tf.frontend.node.tmux import RunSession, Window
@@ -346,7 +345,7 @@ def _await_end_of_supervisor(orders: Orders) -> None:
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     task.__name__: task
-    for task in (check, launch, cancel, add, stop, restart, rejoin, revoke, stacks, set_aside)
+    for task in (check, launch, cancel, add, stop, restart, rejoin, revoke, set_aside)
 }
 
 
