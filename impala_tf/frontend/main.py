@@ -31,7 +31,6 @@ from impala_tf.frontend.ending import STOP_S
 from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import plan_of
-from impala_tf.frontend.parallel import connected
 from impala_tf.frontend.record import load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
@@ -50,10 +49,7 @@ class _Command(_Parser):
     _between = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        takes_rest = any(
-            action.nargs == argparse.REMAINDER for action in self._get_positional_actions()
-        )
-        if self._between or takes_rest:
+        if self._between:
             return super().parse_known_args(args, namespace)
         self._between = True  # parse_known_intermixed_args calls this method again
         try:
@@ -133,11 +129,6 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("restart", "target", metavar="NAME|HOST",
            help="a process, such as actor-2, or a machine")  # fmt: skip
     option("revoke", "host", metavar="HOST", help="a machine with actors")
-    option("exec", "command", metavar="-- CMD", nargs=argparse.REMAINDER,
-           help="such as -- nvidia-smi -L")  # fmt: skip
-    option("exec", "--workers_csv_path", metavar="FILE",
-           help="run it on the machines of a CSV, in the home folder: before a launch, or a "
-           "setup")  # fmt: skip
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
     machine_lists.add_to(
@@ -304,19 +295,6 @@ def _stop(options: argparse.Namespace) -> int:
     return _by_engine(options, "stop", target=target, timeout_s=timeout)
 
 
-def _exec(options: argparse.Namespace) -> int:
-    words = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not words:
-        raise ConfigError("exec: name a command, such as -- nvidia-smi -L")
-    if options.workers_csv_path:
-        plan, passwords = plan_of(_given(options), sys.executable)
-        machines = connected(plan.nodes, passwords, options.accept_new_host_keys)
-        return operate.execute(machines, words, in_workdir=False)
-    record = load(_run_of(options))
-    machines = connected(record.plan.nodes, record.passwords(), options.accept_new_host_keys)
-    return operate.execute(machines, words, True)
-
-
 _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("status", _status, "show the state of every process of a run"),
     ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
@@ -328,7 +306,6 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
      "start the actors of rows that were appended to the workers CSV"),
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host, o.accept_new_host_keys),
      "shut a machine out of a run: learners refuse its certificate"),
-    ("exec", _exec, "run a command in the project's folder on every machine"),
     ("fetch", lambda o: fetch.fetch(_run_of(o), o.to, o.accept_new_host_keys),
      "copy the run's files from its machines to this one"),
     ("attach", lambda o: attaching.attach(_run_of(o), o.host),

@@ -1,22 +1,14 @@
-"""Changes to a launched run: `stop`, `restart`, `revoke`, `exec`; `add` is in `added_rows`."""
+"""Changes to a launched run: `stop`, `restart`, `revoke`; `add` is in `added_rows`."""
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend import overview
-from impala_tf.frontend.connection import (
-    CommandRunner,
-    Stream,
-    ask_agent,
-    lines_of,
-    until_input_ends,
-)
+from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.ending import (
     STOP_S,
     end,
@@ -34,7 +26,7 @@ from impala_tf.frontend.launcher import (
     secrets_here,
 )
 from impala_tf.frontend.look import look
-from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
+from impala_tf.frontend.parallel import Machines, connected, on_all, problems
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load
 from impala_tf.machine import certificates
@@ -195,49 +187,6 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
         lines.append("the same command tries again")
     summary = f"revoked {node.name}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
     return report(lines, summary)
-
-
-def execute(
-    machines_of: AbstractContextManager[Machines], command: Sequence[str], in_workdir: bool
-) -> int:
-    """Runs a command on every machine; prints its output with the machine's name.
-
-    Args:
-      machines_of: connects to the machines, see `connected`.
-      command: the command's words.
-      in_workdir: whether to run it in the project's folder, which exists after `setup`, or in the
-        home folder.
-
-    Returns:
-      1 if it fails anywhere, else 0. Ctrl-C ends it everywhere.
-    """
-    printing = threading.Lock()
-    streams: list[Stream] = []
-    interrupted = threading.Event()
-    with machines_of as machines:
-        # A LocalRunner without a workdir would use the current folder.
-        words = list(command) if in_workdir else ["sh", "-c", 'cd && exec "$@"', "sh", *command]
-
-        def run_on(runner: CommandRunner) -> int:
-            stream = runner.stream(until_input_ends(words), in_workdir)
-            streams.append(stream)
-            if interrupted.is_set():  # the interruption may have missed this stream
-                stream.cancel()
-            for line in lines_of(stream.chunks()):
-                with printing:
-                    print(f"{runner.node.name}: {line}", flush=True)
-            return stream.finish()
-
-        try:
-            results = on_all(machines.reached(), run_on)
-        except BaseException:
-            interrupted.set()
-            for stream in list(streams):
-                stream.cancel()
-            raise
-        lines = problems(machines.found) + problems(results)
-    lines += [f"{name}: exit status {code}" for name, code in good(results).items() if code]
-    return report(lines)
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:

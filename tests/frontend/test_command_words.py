@@ -38,12 +38,6 @@ def test_names_on_both_sides_of_a_flag_count() -> None:
     assert parsed("stop")["target"] is None
 
 
-def test_the_words_of_a_command_for_machines_stay_as_they_are() -> None:
-    found = parsed("exec", "--accept_new_host_keys", "--", "ls", "-f", "--all", "x")
-    assert found["command"] == ["--", "ls", "-f", "--all", "x"]
-    assert found["accept_new_host_keys"]
-
-
 @pytest.mark.parametrize(
     ("word", "flag", "name"),
     [
@@ -76,7 +70,7 @@ def test_setup_does_not_take_what_only_doctor_uses(flag: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("add", "exec", "fetch", "status", "stop", "watch"),
+        *("add", "fetch", "status", "stop", "watch"),
         *("doctor --workers_csv_path=x", "setup --workers_csv_path=x"),
         *("logs learner-0", "restart learner-0", "revoke HOST"),
     ],

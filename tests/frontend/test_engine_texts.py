@@ -33,7 +33,7 @@ def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        *((words, "") for words in (["attach", "x"], ["exec", "--", "x"], ["fetch"],
+        *((words, "") for words in (["attach", "x"], ["fetch"],
            ["restart", "x"], ["add"], ["revoke", "x"], ["watch"])),
         (["status", "--follow"], " --follow"), (["logs", "learner-0", "x"], " HOST"),
         (["stop", "--timeout_s=0"], " --timeout_s"),

@@ -12,6 +12,7 @@ from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import new_record, plan_of
 from impala_tf.frontend.main import main
+from impala_tf.frontend.node.state import supervisor_log
 from impala_tf.frontend.record import save
 from impala_tf.frontend.ssh_settings import lookup
 from impala_tf.machine import certificates
@@ -73,15 +74,20 @@ def test_a_machine_is_not_said_to_be_revoked_if_that_cannot_be_written(tmp_path)
         certificates.revoke(folder, "node1")
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_any_more_ends_a_command_quietly(tmp_path):
-    """As `exec ... | head` and `logs actor-0 -f | grep -m1 ...`."""
-    csv = tmp_path / "w.csv"
+    """As `logs actor-0 -f | grep -m1 ...`."""
+    csv, log = tmp_path / "w.csv", supervisor_log(tmp_path, "node-here")
     csv.write_text("job,ip,tf_port\nlearner,localhost,8001\nactor,localhost,\n")
-    words = ["exec", f"--workers_csv_path={csv}", "--", "yes"]
-    command = [sys.executable, "-m", "frontend", *words]
-    shell = ["bash", "-c", '"$@" | head -n 1; echo "${PIPESTATUS[0]}"', "bash"]
+    given = Given({"workers_csv_path": str(csv), "logdir": str(tmp_path)})
+    save(new_record(plan_of(given, sys.executable)[0], given), tmp_path)
+    log.parent.mkdir()
+    log.write_text("first\n")
+    command = [sys.executable, "-m", "frontend", "logs", "-f", "supervisor", f"--logdir={tmp_path}"]
+    text = 'while sleep 1; do echo more; done >>"$0" & "$@" | head -n 1; echo "${PIPESTATUS[0]}"'
+    shell = ["bash", "-c", f"{text}; kill %1", str(log)]
     done = subprocess.run([*shell, *command], cwd=PROJECT, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("this machine: y\n141\n", "")
+    assert (done.stdout, done.stderr) == ("first\n141\n", "")
 
 
 def test_attach_says_that_it_needs_ssh(recorded, capsys, monkeypatch):

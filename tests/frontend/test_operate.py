@@ -1,17 +1,12 @@
-"""Changing a launched run: restart, exec, fetch, stop."""
+"""Changing a launched run: restart, fetch, stop."""
 
 import os
-import signal
 import subprocess
-import sys
 
 import pytest
 
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import living_pids
-from impala_tf.machine.supervision import start_ticks
-from tests.helpers.runs import PROJECT
-from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -35,27 +30,6 @@ def test_processes_of_a_stopped_machine_can_be_restarted_one_by_one(launched):
     wait_until(lambda: launched.state("actor-0").state == "running")
     assert launched.command("restart", "actor-1") == 0
     wait_until(lambda: launched.state("actor-1").state == "running")
-
-
-def test_a_command_runs_in_the_projects_folder_on_every_machine(launched, capfd):
-    capfd.readouterr()
-    assert launched.command("exec", "--", "sh", "-c", "pwd; exit 3") == 1
-    said = capfd.readouterr()
-    assert said.out == f"this machine: {launched.project}\n"
-    assert said.err == "this machine: exit status 3\n"
-
-
-def test_before_a_launch_a_command_runs_in_the_home_folder(tmp_path, monkeypatch, capfd):
-    """There, it can install what `setup` and a launch need, such as tmux."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    csv = write_csv(tmp_path / "workers.csv", tmp_path / "not there yet", actors=1)
-    # On this machine, too: rm -rf impala_tf must not mean another folder here.
-    assert main(["exec", f"--workers_csv_path={csv}", "--", "pwd"]) == 0
-    assert capfd.readouterr().out == f"this machine: {tmp_path}/home\n"
-    assert main(["exec", "--workers_csv_path=none.csv", "--", "pwd"]) == 2
-    assert capfd.readouterr().err.startswith("--workers_csv_path=none.csv")
 
 
 def test_files_are_fetched_without_private_keys(launched, tmp_path):
@@ -150,23 +124,13 @@ def test_a_machine_with_a_new_host_key_is_used_if_that_is_accepted(remote, tmp_p
     with remote.csv.open("a") as file:
         file.write(remote.csv.read_text().splitlines()[-1] + "\n")
     for command in (
-        *(["add"], ["exec", "--", "true"], ["status"], ["logs", "supervisor"]),
+        *(["add"], ["status"], ["logs", "supervisor"]),
         *(["fetch", f"--to={tmp_path}/fetched"], ["stop", "actor-1"], ["stop"]),
     ):
         (tmp_path / ".ssh" / "known_hosts").unlink()
         assert remote.command(command[0], "--accept_new_host_keys", *command[1:]) == 0, command
     said = capfd.readouterr().out
     assert "added actor-1" in said and "stopped: no process of the run is left" in said
-
-
-def test_ctrl_c_ends_a_command_on_the_machines(launched):
-    pid_file = launched.project / "pid"
-    command = ["exec", f"--logdir={launched.logdir}", "--", "sh", "-c", "echo $$ > pid; sleep 1000"]
-    front_end = subprocess.Popen([sys.executable, "-m", "frontend", *command], cwd=PROJECT)
-    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
-    front_end.send_signal(signal.SIGINT)
-    assert front_end.wait(30) == 130
-    wait_until(lambda: start_ticks(int(pid_file.read_text())) is None)
 
 
 def test_the_launcher_and_status_say_what_ended_a_run_early(run, capfd):

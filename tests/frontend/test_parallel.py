@@ -47,7 +47,7 @@ def test_an_installation_without_paramiko_has_all_that_needs_no_ssh(tmp_path):
         "import sys; sys.modules['paramiko'] = None; from impala_tf.frontend import main;"
         " sys.exit(main.main(sys.argv[1:]))"
     )
-    words = ["exec", f"--workers_csv_path={csv}", "--", "true"]
+    words = ["doctor", f"--workers_csv_path={csv}"]
     done = subprocess.run(
         [sys.executable, "-c", program, *words], cwd=PROJECT, capture_output=True, text=True
     )

@@ -117,8 +117,8 @@ def test_a_person_is_asked_for_the_second_factor_of_a_jump_host_once(
     csv = tmp_path / "w.csv"
     csv.write_text("job,ip,tf_port,ssh_host\nlearner,10.0.0.1,8001,in1\nactor,10.0.0.2,,in2\n")
     ours, terminal = pty.openpty()
-    command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "frontend", "exec",
-               f"--workers_csv_path={csv}", "--", "echo", "reached"]  # fmt: skip
+    command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "frontend", "doctor",
+               f"--workers_csv_path={csv}"]  # fmt: skip
     process = subprocess.Popen(command, cwd=PROJECT, stdin=terminal, stdout=terminal,
                                stderr=terminal)  # fmt: skip
     os.close(terminal)
@@ -128,12 +128,12 @@ def test_a_person_is_asked_for_the_second_factor_of_a_jump_host_once(
             shown += data
             if data.rstrip().endswith(b"assword:"):
                 os.write(ours, f"{PASSWORD}\n".encode())
-    assert process.wait(20) == 0, shown
+    assert process.wait(20) == 1, "they have no project"
     assert shown.count(b"assword:") == 1
-    assert {b"in1: reached", b"in2: reached"} <= set(shown.splitlines())
+    assert b"in1" in shown and b"in2" in shown and b"no answer" not in shown
 
 
-@pytest.mark.parametrize("word", ["exec", "status"])
+@pytest.mark.parametrize("word", ["doctor", "status"])
 def test_ctrl_c_ends_the_question_for_a_password_and_the_echo_comes_back(
     strict, home, tmp_path, word
 ):
@@ -147,8 +147,7 @@ def test_ctrl_c_ends_the_question_for_a_password_and_the_echo_comes_back(
     )
     given = Given({"workers_csv_path": str(csv), "logdir": str(tmp_path)})
     save(new_record(plan_of(given, sys.executable)[0], given), tmp_path)
-    of_a_csv = [f"--workers_csv_path={csv}", "--", "true"]
-    words = of_a_csv if word == "exec" else [f"--logdir={tmp_path}"]
+    words = [f"--workers_csv_path={csv}"] if word == "doctor" else [f"--logdir={tmp_path}"]
     ours, terminal = pty.openpty()
     command = ["setsid", "--ctty", sys.executable, "-m", "frontend", word, *words]
     process = subprocess.Popen(command, cwd=PROJECT, stdin=terminal, stdout=terminal,

@@ -203,7 +203,7 @@ def test_an_actor_behind_a_jump_host_whose_bashrc_prints(network, home, launched
         try:
             run.wait_until(lambda: trains_with(gate, "actor-0"))
             assert "inside" in run.frontend("status")
-            assert "welcome" not in run.frontend("exec", "--", "true")
+            assert "welcome" not in run.frontend("logs", "actor-0")
         finally:
             run.stop()
             (gate.home / ".bashrc").unlink()
