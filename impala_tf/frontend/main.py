@@ -20,7 +20,6 @@ from impala_tf.frontend import (
     attaching,
     bootstrap,
     fetch,
-    machine_lists,
     operate,
     overview,
     preflight,
@@ -131,9 +130,6 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("revoke", "host", metavar="HOST", help="a machine with actors")
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
-    machine_lists.add_to(
-        commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False)
-    )
     return parser
 
 
@@ -186,7 +182,7 @@ def _add_setup(command: argparse.ArgumentParser) -> None:
 
 
 def _check_folders(options: argparse.Namespace) -> None:
-    for name in ("logdir", "to", "output"):
+    for name in ("logdir", "to"):
         path = str(getattr(options, name, ""))
         if path.startswith("~"):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The workers CSV and hostfiles with any content: rows, or one line for each problem."""
+"""The workers CSV with any content: rows, or one line for each problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from impala_tf.config import ConfigError
 from impala_tf.frontend.inventory import Row, read_workers
-from impala_tf.frontend.machine_lists import read_hosts
 
 _COLUMNS = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username", "envs",
             "ssh_password", "ssh_host", "key_filename", "workdir", "python", "?")  # fmt: skip
@@ -55,14 +54,3 @@ def test_a_csv_is_read_or_its_problems_are_named(tmp_path: Path, data: bytes) ->
         check(error.problems, path)
     else:
         assert rows and all(isinstance(row, Row) for row in rows)
-
-
-@_ANY
-@given(data=st.one_of(_TABLES, st.binary(max_size=200)))
-def test_a_hostfile_is_read_or_its_problems_are_named(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "hosts"
-    path.write_bytes(data)
-    try:
-        read_hosts(path)
-    except ConfigError as error:
-        check(error.problems, path)

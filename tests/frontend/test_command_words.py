@@ -44,7 +44,6 @@ def test_names_on_both_sides_of_a_flag_count() -> None:
         ("fetch", "--to=~/pong", "to"),
         ("fetch", "--logdir=~/runs/a", "logdir"),
         ("status", "--logdir=~", "logdir"),
-        ("workers", "--output=~/workers.csv", "output"),
     ],
 )
 def test_a_tilde_that_the_shell_leaves_is_refused(

@@ -6,8 +6,6 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.frontend.inventory import Row, Secret, read_workers
-from impala_tf.frontend.machine_lists import check, read_hosts, write_workers
-from impala_tf.frontend.main import main
 from impala_tf.frontend.project import ROOT
 
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
@@ -239,63 +237,3 @@ def test_passwords_in_a_file_of_another_user_are_refused(tmp_path, monkeypatch):
         os.chown(path, 54321, -1)
     with pytest.raises(ConfigError, match="belongs to another user"):
         read_workers(path)
-
-
-def test_a_list_of_machines_becomes_a_valid_csv(tmp_path):
-    exported = tmp_path / "machines.txt"
-    exported.write_text("# name zone\n10.0.0.2 eu-1 RUNNING\n\n10.0.0.3,eu-1\n")
-    path = tmp_path / "w.csv"
-    with path.open("w") as out:
-        count = write_workers(out, ["10.0.0.1"] * 2, read_hosts(exported), 2, 8001, 2222, "me")
-    rows = read_workers(path)
-    assert count == len(rows) == 6
-    assert [(row.ip, row.tf_port, row.cuda_visible_devices) for row in rows] == [
-        ("10.0.0.1", 8001, "0"), ("10.0.0.1", 8002, "1"), ("10.0.0.2", None, "-1"),
-        ("10.0.0.3", None, "-1"), ("10.0.0.2", None, "-1"), ("10.0.0.3", None, "-1"),
-    ]  # fmt: skip
-    assert {(row.ssh_port, row.ssh_username) for row in rows} == {(2222, "me")}
-    with path.open("w") as out:  # what ~/.ssh/config says of each
-        write_workers(out, ["10.0.0.1"], ["10.0.0.2"], 1, 8001, None, "")
-    assert read_workers(path)[0].ssh_port is None
-
-
-def test_blanks_between_learners_are_not_part_of_their_names(tmp_path):
-    """One machine, under two names, got one port and one GPU for both of its learners."""
-    (tmp_path / "hosts").write_text("::1\n")
-    words = ["workers", "--learners=10.0.0.1, 10.0.0.1", f"--actors={tmp_path / 'hosts'}"]
-    assert main([*words, f"--output={tmp_path / 'w.csv'}"]) == 0
-    found = [(row.ip, row.tf_port) for row in read_workers(tmp_path / "w.csv")]
-    assert found == [("10.0.0.1", 8001), ("10.0.0.1", 8002), ("::1", None)]
-
-
-def test_a_port_or_a_user_in_a_list_of_machines_is_named(tmp_path):
-    """It became part of the address, and the next command refused the CSV."""
-    path = tmp_path / "hosts"
-    path.write_text("10.0.0.5\n10.0.0.6:2222\nbob@h\n")
-    with pytest.raises(ConfigError) as caught:
-        read_hosts(path)
-    assert [
-        line.split(": must be an address or a host name; a user or an SSH port")[0]
-        for line in caught.value.problems
-    ] == [f"{path}:2: '10.0.0.6:2222'", f"{path}:3: 'bob@h'"]
-
-
-@pytest.mark.parametrize(
-    ("learners", "port", "ssh_port", "problem"),
-    [
-        (["a", "", "b"], 8001, None, "--learners: has an empty name"),
-        (["a", "a"], 65535, None, "--tf_port=65535: learners' ports must be from 1 to 65535"),
-        (
-            ["bob@h"],
-            8001,
-            None,
-            "--learners: 'bob@h': must be an address or a host name; a user or",
-        ),
-        (["0.0.0.0"], 8001, None, "--learners: '0.0.0.0': must be an address or a host name"),
-        (["a"], 8001, 0, "--ssh_port=0: must be a port from 1 to 65535"),
-    ],
-)
-def test_a_csv_that_the_launcher_would_refuse_is_not_written(learners, port, ssh_port, problem):
-    with pytest.raises(ConfigError) as caught:
-        check(learners, port, ssh_port)
-    assert caught.value.problems[0].startswith(problem)
