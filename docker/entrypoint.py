@@ -136,7 +136,7 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
     ports = [int(host.rpartition(":")[2]) for host in hosts]
     # Each learner has its own container, which counts as a machine.
     learners, cluster = list(zip(names, ports, hosts, strict=True)), given.cluster
-    groups = group_infos(learners, cluster.rendezvous_port, cluster.min_learners)
+    groups = group_infos(learners, cluster.min_learners)
     name = f"learner-{number}"
     orders = state.Orders(
         # Distinguishes this group from others at the rendezvous.

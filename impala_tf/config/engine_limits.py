@@ -8,9 +8,6 @@ from typing import Any
 
 from impala_tf.config.flag_values import BUILT_IN, ENGINE_FLAGS
 
-_LEAST_SLURM_MINUTES = 4
-"""The start takes one, and each job must get past its last checkpoint. Slurm rounds seconds up."""
-
 
 def problems(flags: dict[str, Any]) -> list[str]:
     """Returns one line for each flag that does not fit --engine, or that needs it.
@@ -79,38 +76,13 @@ def _ssh(flags: dict[str, Any]) -> list[str]:
 
 
 def _slurm(flags: dict[str, Any]) -> list[str]:
-    lines = []
-    if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
-        lines.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
-    time = flags["slurm_time"]
-    if time and re.fullmatch(r"([0-9]{1,9}-)?[0-9]{1,9}(:[0-9]{1,9}){0,2}", time) is None:
-        lines.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
-    elif time and 0 < _slurm_seconds(time) <= 60 * (_LEAST_SLURM_MINUTES - 1):
-        lines.append(
-            f"--slurm_time={time}: the run writes a checkpoint and leaves 2 minutes before this"
-            f" ends, so it would never get far; give {_LEAST_SLURM_MINUTES} minutes or more"
-        )
-    return lines
-
-
-def _slurm_seconds(time: str) -> int:
-    """Returns a time of sbatch in seconds; 0: no limit.
-
-    Args:
-      time: MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
-    """
-    days, dash, clock = time.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if not dash and len(parts) < 3:
-        parts = [0, *parts]
-    hours, minutes, seconds = [*parts, 0, 0][:3]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if (flags["num_learners"] or 1) > 1 and not flags["slurm_actors"]:
+        return ["--slurm_actors=0: several learners need nodes with actors; give 1 or more"]
+    return []
 
 
 def _ray(flags: dict[str, Any]) -> list[str]:
-    lines, address, port = [], flags["ray_address"], flags["ray_port"]
-    if address != "auto" and re.fullmatch(r"[^/]+:[0-9]+", address) is None:
-        lines.append(f"--ray_address={address}: must be auto or HOST:PORT, such as 10.0.0.1:6379")
+    lines: list[str] = []
     both = ("ray_learner_resources", "ray_actor_resources")
     for flag, resources in _resources(flags, both, lines):
         lines += [
@@ -118,8 +90,6 @@ def _ray(flags: dict[str, Any]) -> list[str]:
             for resource, amount in resources.items()
             if re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount) is None
         ]
-    if port and port + flags["ray_learners"] > 65535:
-        lines.append(f"--ray_port={port}: learners need more ports; give a lower one")
     if flags["min_learners"] is not None:
         lines.append("--min_learners: a run on Ray starts with all learners; leave the flag out")
     if flags["end_command"]:

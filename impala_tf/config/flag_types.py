@@ -19,7 +19,6 @@ class Range(NamedTuple):
 Positive = Annotated[T, Range("greater than 0", lambda value: value > 0)]
 NotNegative = Annotated[T, Range("0 or more", lambda value: value >= 0)]
 Share = Annotated[T, Range("between 0 and 1", lambda value: 0 <= value <= 1)]
-Port = Annotated[T, Range("a port from 1 to 65535", lambda value: 1 <= value <= 65535)]
 
 if TYPE_CHECKING:
     Derived = Annotated[T, "derived"]

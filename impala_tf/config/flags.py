@@ -17,7 +17,7 @@ from impala_tf.config.engine_flags import (
     RayConfig,
     SlurmConfig,
 )
-from impala_tf.config.flag_types import DERIVED, Derived, NotNegative, Port, Positive, Share
+from impala_tf.config.flag_types import DERIVED, Derived, NotNegative, Positive, Share
 from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -296,19 +296,14 @@ class ClusterConfig:
     secret: tuple[str, ...] = ()
     """NAME: like --env, but the value comes from this shell and is never shown. It is stored only
     in a file that only you can read, on each machine, until the run ends."""
-    rendezvous_port: Port[int] | None = None
-    """Port on learner 0's machine where several learners find each other.
-    Default: one above the highest learner port there."""
     join: bool = False
     """Run this node's part of a job: one command for every node. The environment says which node
     it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
-    join_learners: Positive[int] | None = None
-    """--join: how many nodes are learners, counted from the first; the others run actors.
-    Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
-    join_port: Port[int] | None = None
-    """--join: the port of every learner. Several learners also use the next one.
-    Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
+    num_learners: Positive[int] | None = None
+    """--join, --engine=slurm and --engine=ray: how many learners there are. On Slurm and with
+    --join, they are on the first nodes, one on each. Default: 1; with --join in a heterogeneous job
+    of Slurm, the nodes of its first component."""
     actors_per_node: Positive[int] | None = None
     """--join: actor processes on each node without a learner. Default: one per core of the node."""
     engine: Literal["", "ssh", "slurm", "ray"] = ""

@@ -44,7 +44,7 @@ class Place(NamedTuple):
     variable: str
     """The environment variable that names the hosts."""
     port: int = _PORT
-    """The learners' port, if no flag gives one."""
+    """The learners' port."""
     learners: int = 1
     """How many nodes are learners, if no flag says so."""
 
@@ -73,16 +73,15 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
         raise ConfigError(f"--join: trains; leave it out with --mode={given['mode']}")
     place = _place(environment)
     named = split(given["learner_hosts"])
-    learners: int = given["join_learners"] or len(named) or place.learners
+    learners: int = given["num_learners"] or len(named) or place.learners
     if place.size == 1 and learners == 1:
-        return given.without("join", "join_learners", "join_port", "actors_per_node")
+        return given.without("join", "num_learners", "actors_per_node")
     _check(place, learners, given)
-    port = given["join_port"] or place.port
     is_learner = place.node < learners
     flags = {
         "job_name": "learner" if is_learner else "actor",
         "task": place.node if is_learner else place.node - learners,
-        "learner_hosts": ",".join(host_port(host, port) for host in place.hosts[:learners]),
+        "learner_hosts": ",".join(host_port(host, place.port) for host in place.hosts[:learners]),
         "actor_hosts": "" if place.size is None else ",".join(_actors(place, learners)),
     }
     return Given({**flags, **given.flags})
@@ -91,12 +90,12 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
 def _check(place: Place, learners: int, given: Given) -> None:
     if place.size is not None and learners >= place.size:
         raise ConfigError(
-            f"--join_learners={learners}: {place.variable}: the job has {place.size} node(s); leave"
+            f"--num_learners={learners}: {place.variable}: the job has {place.size} node(s); leave"
             " at least one for actors"
         )
     if learners > len(place.hosts) and not given["learner_hosts"]:
         raise ConfigError(
-            f"--join_learners={learners}: {place.variable} names only {len(place.hosts)} of them;"
+            f"--num_learners={learners}: {place.variable} names only {len(place.hosts)} of them;"
             " give --learner_hosts=host:port,..."
         )
     if place.size is None and not given["actors_per_node"]:

@@ -17,11 +17,7 @@ def problems(given: Given, rows: Sequence[Row], names: Mapping[Machine, str]) ->
       names: {login: name of the machine}; logins of this machine share a name.
     """
     learners = [row for row in rows if row.job == "learner"]
-    return [
-        *_shared_ports(given, learners, names),
-        *_rendezvous(given, learners, names),
-        *_counts(given, rows),
-    ]
+    return [*_shared_ports(given, learners, names), *_counts(given, rows)]
 
 
 def _shared_ports(given: Given, learners: Sequence[Row], names: Mapping[Machine, str]) -> list[str]:
@@ -32,19 +28,6 @@ def _shared_ports(given: Given, learners: Sequence[Row], names: Mapping[Machine,
         f" the learner in line {first.line}, which is on the same machine"
         for row in learners
         if (first := used.setdefault((names[row.machine], row.tf_port), row)) is not row
-    ]
-
-
-def _rendezvous(given: Given, learners: Sequence[Row], names: Mapping[Machine, str]) -> list[str]:
-    """Returns a line for each learner on learner 0's machine that listens on the rendezvous."""
-    port = given.cluster.rendezvous_port
-    if port is None or len(learners) < 2:
-        return []
-    return [
-        f"--rendezvous_port={port}: is the tf_port of learner-{number} on the same machine"
-        f" ({given.cluster.workers_csv_path}:{row.line}); give a free port, or leave the flag out"
-        for number, row in enumerate(learners)
-        if row.tf_port == port and names[row.machine] == names[learners[0].machine]
     ]
 
 

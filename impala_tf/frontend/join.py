@@ -167,7 +167,7 @@ def _processes(
     cluster = given.cluster
     # Each learner has a node of its own.
     addresses = [(*split_host_port(address), address) for address in learners]
-    groups = group_infos(addresses, cluster.rendezvous_port, cluster.min_learners)
+    groups = group_infos(addresses, cluster.min_learners)
     spec = _process(common)
     return [spec._replace(group=groups[given["task"]], max_restarts=cluster.max_restarts)]
 

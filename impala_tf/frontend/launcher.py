@@ -189,7 +189,7 @@ class Launcher:
         for host, port in [] if lines else answer["taken"]:
             other = "the learner another tf_port"
             if (host, port) in rendezvous:
-                other = "another --rendezvous_port, where learners find each other"
+                other = "learner-0 another tf_port: learners meet at the next one"
             lines.append(
                 f"{node.name}: another process listens on {host_port(host, port)}; end it, or give"
                 f" {other}"

@@ -158,11 +158,6 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--logdir", default="runs", help="--logdir of the launch, to check its disk"
     )
-    command.add_argument(
-        "--rendezvous_port",
-        type=int,
-        help="port of the launch where several learners find each other",
-    )
 
 
 def _add_setup(command: argparse.ArgumentParser) -> None:
@@ -191,7 +186,7 @@ def _check_folders(options: argparse.Namespace) -> None:
 
 
 def _given(options: argparse.Namespace) -> Given:
-    names = ("workers_csv_path", "accept_new_host_keys", "rendezvous_port")
+    names = ("workers_csv_path", "accept_new_host_keys")
     flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
     return Given({**flags, "logdir": getattr(options, "logdir", None) or "runs"})
 

@@ -162,7 +162,6 @@ def make_plan(
     shared = {"learner_hosts": ",".join(learner_hosts), **sizes(given, len(learners), envs)}
     groups = group_infos(
         [(row.ip, row.tf_port or 0, nodes[row.machine].name) for row in learners],
-        given.cluster.rendezvous_port,
         given.cluster.min_learners,
     )
     processes = [
@@ -208,20 +207,18 @@ def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
 
 
 def group_infos(
-    learners: Sequence[tuple[str, int, str]],
-    rendezvous_port: int | None,
-    min_learners: int | None = None,
+    learners: Sequence[tuple[str, int, str]], min_learners: int | None = None
 ) -> list[GroupInfo | None]:
     """Returns each learner's place in the group; [None] for a single learner.
 
     Args:
       learners: for each, the address for other learners, the port for its actors, and any name of
         its machine.
-      rendezvous_port: default: one above the highest port on learner 0's machine.
       min_learners: the value of --min_learners.
 
     Raises:
-      ConfigError: the default of `rendezvous_port` would be above the highest port.
+      ConfigError: the learners have no port to meet at, one above the highest one of those on
+        learner 0's machine.
     """
     if len(learners) == 1:
         return [None]
@@ -229,13 +226,12 @@ def group_infos(
         tuple(learner[0] for learner in learners),
         tuple(learner[2] for learner in learners),
     )
-    first = rendezvous_port or 1 + max(port for _, port, node in learners if node == nodes[0])
-    if first > 65535:
+    meet_at = 1 + max(port for _, port, node in learners if node == nodes[0])
+    if meet_at > 65535:
         raise ConfigError(
-            "--rendezvous_port: give a free port of learner 0's machine; its default is one above"
-            " the learner's port, 65535"
+            "tf_port: 65535 is too high: several learners meet at the next port; give a lower one"
         )
-    return [GroupInfo(n, hosts, nodes, first, min_learners) for n in range(len(learners))]
+    return [GroupInfo(n, hosts, nodes, meet_at, min_learners) for n in range(len(learners))]
 
 
 def credentials_of(given: Given) -> Path:
@@ -354,9 +350,9 @@ def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:
 
 # Flags that only the launcher uses; the run's processes get the defaults.
 LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "fresh", "accept_new_host_keys",
-               "max_restarts", "rendezvous_port", "credentials", "min_actors", "min_learners",
+               "max_restarts", "credentials", "min_actors", "min_learners",
                "max_hours", "end_command", "env", "secret", "dry_run", "join",
-               "join_learners", "join_port", "actors_per_node",
+               "num_learners", "actors_per_node",
                *configs.ENGINE_FLAGS)  # fmt: skip
 
 

@@ -42,7 +42,6 @@ OUTSIDE = {
     "greater than 0": (0, -1),
     "0 or more": (-1, -0.01),
     "between 0 and 1": (-0.01, 1.01),
-    "a port from 1 to 65535": (0, -1, 65_536),
 }
 WITHOUT_RANGE = {"stop_at_return"}
 LAUNCH = {"workers_csv_path": "w.csv"}
@@ -99,7 +98,7 @@ def test_a_number_outside_its_range_is_named() -> None:
     "flags",
     [
         {"gradients_clipping": 0.0, "entropy_cost": 0.0, "noop_max": 0, "num_levels": 0},
-        {"discounting": 1.0, "decay": 0.0, "max_restarts": 0, "rendezvous_port": 65_535},
+        {"discounting": 1.0, "decay": 0.0, "max_restarts": 0},
     ],
 )
 def test_the_limits_themselves_are_valid(flags: dict[str, float]) -> None:

@@ -41,9 +41,8 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
     of_runs = {"config", "stop_at_return", "video_every", "eval_every"}
-    of_nodes = {"join_learners", "join_port", "ray_port", "actors_per_node", "learner_threads"}
-    others = {"rendezvous_port", "to"}
-    assert unresolved == {*paths, "report_folder", *of_machines, *of_runs, *of_nodes, *others}
+    of_nodes = {"num_learners", "actors_per_node", "learner_threads"}
+    assert unresolved == {*paths, "report_folder", *of_machines, *of_runs, *of_nodes, "to"}
 
 
 # Not in the presets: the level or other flags decide them.

@@ -4,12 +4,12 @@
 #SBATCH --open-mode=append
 #SBATCH --chdir=/home/me/impala_tf
 #SBATCH --signal=B:USR1@120
-#SBATCH --nodes=2 --ntasks-per-node=1 --exclusive --requeue --time=12:00:00
-#SBATCH --partition=long --account=me
+#SBATCH --nodes=2 --ntasks-per-node=1 --exclusive --requeue
+#SBATCH --time=12:00:00 --partition=long
 #SBATCH --gpus-per-node=1
 #SBATCH hetjob
-#SBATCH --nodes=3 --ntasks-per-node=1 --requeue --time=12:00:00
-#SBATCH --partition=long --account=me
+#SBATCH --nodes=3 --ntasks-per-node=1 --requeue
+#SBATCH --time=12:00:00 --partition=long
 #SBATCH --cpus-per-task=16
 
 stopped='/shared/my runs/pong 3/'slurm-"$SLURM_JOB_ID".stopped # written by the command: frontend stop
@@ -21,7 +21,7 @@ fi
 late= interrupted=
 trap 'late=1 interrupted=1; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
 
-run=(.venv/bin/python run.py '--logdir=/shared/my runs/pong 3' --seed=3 '--level_kwargs={"a": 1}' --join)
+run=(.venv/bin/python run.py '--logdir=/shared/my runs/pong 3' --seed=3 '--level_kwargs={"a": 1}' --join --num_learners=2)
 on_every_node=(--cpu-bind=none --wait=0 --kill-on-bad-exit=0)
 srun --het-group=1 "${on_every_node[@]}" "${run[@]}" &
 actors=$!

@@ -59,7 +59,7 @@ def test_a_tilde_that_the_shell_leaves_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("flag", ["--logdir=x", "--rendezvous_port=1"])
+@pytest.mark.parametrize("flag", ["--logdir=x"])
 def test_setup_does_not_take_what_only_doctor_uses(flag: str) -> None:
     assert parsed("doctor", "--workers_csv_path=x", flag)
     with pytest.raises(ConfigError, match=f"unrecognized arguments: {flag}"):

@@ -31,22 +31,6 @@ def refused(given: Given) -> list[str]:
     return caught.value.problems
 
 
-def test_a_rendezvous_on_the_port_of_a_learner_is_refused(given):
-    """The launch said that it had started, and half a minute later learner 0 was refused."""
-    csv = write(given, ONE, TWO, "learner,10.9.9.1,8002", ACTOR, ACTOR, ACTOR)
-    rest = "; give a free port, or leave the flag out"
-    assert refused(given.replace(rendezvous_port=8001)) == [
-        f"--rendezvous_port=8001: is the tf_port of learner-0 on the same machine ({csv}:2){rest}"
-    ]
-    assert refused(given.replace(rendezvous_port=8002)) == [
-        f"--rendezvous_port=8002: is the tf_port of learner-2 on the same machine ({csv}:4){rest}"
-    ]
-    write(given, ONE, "learner,10.9.9.2,8002", ACTOR, ACTOR)
-    assert "8002 (rendezvous)" in ssh.render(given.replace(rendezvous_port=8002)), "elsewhere"
-    write(given, ONE, ACTOR)
-    assert "rendezvous" not in ssh.render(given.replace(rendezvous_port=8001)), "there is none"
-
-
 def test_learners_on_one_port_of_this_machine_are_refused_whatever_they_call_it(given):
     """Only the text of the addresses was compared."""
     csv = write(given, "learner,127.0.0.1,8001", "learner,localhost,8001", "actor,127.0.0.1,")

@@ -59,7 +59,7 @@ def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> 
     plan = make_plan(run, rows, LocalNode(tmp_path, "p", tmp_path, lambda host: False))
     for text in (
         "\n".join(plan.processes[0].arguments),
-        ray.render(run.replace(ray_learners=2, ray_actors=5)),
+        ray.render(run.replace(num_learners=2, num_actors=5)),
     ):
         assert "--num_actors=5" in text and "--batch_size=16" in text
 
@@ -67,7 +67,7 @@ def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ({"ray_actors": 2}, "--ray_actors: only with --engine=ray"),
+        ({"ray_actor_resources": "CPU=2"}, "--ray_actor_resources: only with --engine=ray"),
         ({"engine": "ray", "slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
         ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
         ({"engine": "slurm", "mode": "test"}, "--engine=slurm: trains"),

@@ -254,8 +254,8 @@ def test_names_are_looked_up_at_once(tmp_path):
     assert [node.name for node in plan.nodes] == ["a", "b", "this machine", "d"]
 
 
-def test_a_default_port_that_does_not_exist_is_refused():
+def test_learners_without_a_port_to_meet_at_are_refused():
     learners = [("10.0.0.1", 65535, "a"), ("10.0.0.2", 8001, "b")]
-    with pytest.raises(ConfigError, match="--rendezvous_port: give a free port"):
-        group_infos(learners, None)
-    assert group_infos(learners, 9000)[0] is not None
+    with pytest.raises(ConfigError, match="tf_port: 65535 is too high"):
+        group_infos(learners)
+    assert group_infos(learners[1:]) == [None]

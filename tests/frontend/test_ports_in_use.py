@@ -27,12 +27,13 @@ def test_a_port_that_another_program_holds_is_named_before_anything_starts(run, 
 
 def test_a_port_where_learners_find_each_other_is_named_before_anything_starts(run, capfd):
     """Learner 0 failed after the launch, and the others waited ten minutes for it."""
-    write_csv(run.csv, run.project, learners=(free_port(), free_port()))
-    with socket.create_server(("localhost", run.rendezvous_port)):
+    first = free_port()
+    write_csv(run.csv, run.project, learners=(first, first - 2))
+    with socket.create_server(("localhost", first + 1)):
         assert run.launch(detach=True) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line == (
-        f"this machine: another process listens on localhost:{run.rendezvous_port}; end it, or"
-        " give another --rendezvous_port, where learners find each other"
+        f"this machine: another process listens on localhost:{first + 1}; end it, or give"
+        " learner-0 another tf_port: learners meet at the next one"
     )
     assert windows() == []

@@ -16,8 +16,8 @@ from impala_tf.frontend.engines import ray, ray_cluster
 from tests.helpers.runs import PROJECT
 
 FLAGS = {
-    "engine": "ray", "ray_learners": 2, "ray_actors": 3, "ray_learner_resources": "CPU=4,GPU=1",
-    "logdir": "/shared/pong", "ray_port": 8001, "seed": 3, "fresh": True, "algorithm": "ppo",
+    "engine": "ray", "num_learners": 2, "num_actors": 3, "ray_learner_resources": "CPU=4,GPU=1",
+    "logdir": "/shared/pong", "seed": 3, "fresh": True, "algorithm": "ppo",
     "envs_per_actor": 4,
 }  # fmt: skip
 TABLE = """\
@@ -71,13 +71,11 @@ def test_without_ray_the_extra_is_named(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ({"ray_actors": 2}, "--ray_actors: only with --engine=ray"),
         (
             {"engine": "ray", "ray_actor_resources": "CPU=1,GPU=x"},
             "--ray_actor_resources=CPU=1,GPU=x: GPU=x must be an amount",
         ),
         ({"engine": "ray", "end_command": "poweroff"}, "--end_command: the nodes belong to"),
-        ({"engine": "ray", "ray_address": "ray://a:1"}, "--ray_address=ray://a:1: must be auto or"),
         ({"engine": "ray", "mode": "test"}, "--engine=ray: trains"),
     ],
 )

@@ -17,8 +17,9 @@ from impala_tf.frontend.engines import slurm
 
 GOLDEN = Path(__file__).with_name("slurm.golden.sh")
 FLAGS = {
-    "engine": "slurm", "slurm_learners": 2, "slurm_actors": 3, "slurm_time": "12:00:00",
-    "slurm_options": "--partition=long --account=me", "slurm_learner_options": "--gpus-per-node=1",
+    "engine": "slurm", "num_learners": 2, "slurm_actors": 3,
+    "slurm_options": "--time=12:00:00 --partition=long",
+    "slurm_learner_options": "--gpus-per-node=1",
     "slurm_actor_options": "--cpus-per-task=16", "fresh": True, "seed": 3,
     "level_kwargs": '{"a": 1}',
 }  # fmt: skip
@@ -38,7 +39,7 @@ def test_the_script_is_as_agreed() -> None:
 
 
 def test_bash_can_read_the_scripts() -> None:
-    for text in (render(), render(slurm_learners=1, slurm_actors=0)):
+    for text in (render(), render(num_learners=1, slurm_actors=0)):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
@@ -58,7 +59,7 @@ def test_a_stop_as_the_time_ends_is_not_lost(is_stopped: bool, tmp_path: Path) -
         path.write_text(f'#!/bin/bash\necho "{name} $*" >> {calls}\n{does}\n')
         path.chmod(0o755)
     script = slurm.render(
-        Given({**FLAGS, "slurm_learners": 1, "slurm_actors": 0, "logdir": str(tmp_path)})
+        Given({**FLAGS, "num_learners": 1, "slurm_actors": 0, "logdir": str(tmp_path)})
     )
     environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     bash = ["bash", "-c", script]
@@ -73,7 +74,7 @@ def test_a_stop_as_the_time_ends_is_not_lost(is_stopped: bool, tmp_path: Path) -
 
 
 def test_one_node_needs_no_heterogeneous_job() -> None:
-    text = render(slurm_learners=1, slurm_actors=0)
+    text = render(num_learners=1, slurm_actors=0)
     assert "het" not in text
     assert text.count("srun ") == 1
 
@@ -88,31 +89,13 @@ def test_what_is_no_option_is_named(options: str) -> None:
     ("flags", "line"),
     [
         ({"slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
-        ({"engine": "slurm", "slurm_time": "soon"}, "--slurm_time=soon: must be a time"),
         ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
-        ({"engine": "slurm", "slurm_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
+        ({"engine": "slurm", "num_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
     ],
 )
 def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:
     (found,) = problems(Given(flags))
     assert found.startswith(line)
-
-
-@pytest.mark.parametrize(
-    "time", ["1", "2", "3", "2:00", "3:00", "0:01", "00:02:30", "0-0:2", "0-00:03:00"]
-)
-def test_a_time_in_which_no_run_gets_far_is_refused(time: str) -> None:
-    """The job left as soon as it had started, and joined the queue again, for ever."""
-    (found,) = problems(Given({"engine": "slurm", "slurm_time": time}))
-    assert found.startswith(f"--slurm_time={time}: the run writes a checkpoint and leaves 2 min")
-
-
-@pytest.mark.parametrize(
-    "time", ["0", "4", "3:30", "4:00", "00:04:00", "1-0", "1-0:0", "0-0:4", "1:0:0"]
-)
-def test_longer_times_are_accepted(time: str) -> None:
-    """Of all forms that sbatch knows; 0 is no limit."""
-    assert problems(Given({"engine": "slurm", "slurm_time": time})) == []
 
 
 def test_without_sbatch_nothing_is_written(
@@ -140,7 +123,7 @@ def no_horovod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def submit(logdir: Path, **flags: object) -> int:
-    two = {"engine": "slurm", "level_name": "CartPole-v1", "slurm_learners": 2}
+    two = {"engine": "slurm", "level_name": "CartPole-v1", "num_learners": 2}
     return slurm.submit(Given({**two, **flags, "logdir": str(logdir)}))
 
 
@@ -151,7 +134,7 @@ def test_learners_without_horovod_do_not_join_the_queue(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         submit(logdir)
     (line,) = caught.value.problems
-    assert line.startswith("--slurm_learners=2: several learners need Horovod, which ")
+    assert line.startswith("--num_learners=2: several learners need Horovod, which ")
     assert f"{sys.executable} does not have; run sh " in line
     assert "install_horovod.sh" in line
     assert not logdir.parent.exists()
@@ -159,7 +142,7 @@ def test_learners_without_horovod_do_not_join_the_queue(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_horovod")
 @pytest.mark.parametrize(
-    "flags", [{"slurm_learners": 1}, {"slurm_learner_options": "--container-image=mine"}]
+    "flags", [{"num_learners": 1}, {"slurm_learner_options": "--container-image=mine"}]
 )
 def test_one_learner_and_containers_need_no_horovod_here(
     flags: dict[str, object], tmp_path: Path

@@ -9,7 +9,6 @@ from impala_tf.frontend import attaching, monitor
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
-from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
 
 
@@ -41,12 +40,10 @@ class Run:
         self.logdir = tmp_path / "logs"
         self.project = make_project(tmp_path / "a project; $(touch x)")
         self.csv = write_csv(tmp_path / "w.csv", self.project)
-        self.rendezvous_port = free_port()
         self.display = None
 
     def launch(self, on_update=lambda status: None, **flags):
-        own = {"logdir": str(self.logdir), "rendezvous_port": self.rendezvous_port}
-        config = Given().replace(workers_csv_path=str(self.csv), **own, **flags)
+        config = Given().replace(workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
 
         with self._shown(on_update) as make_display:
             return launch(config, make_display=make_display)

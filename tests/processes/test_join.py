@@ -26,7 +26,8 @@ def test_two_learners_train_until_told_to_leave_and_then_to_the_end(
     logdir = tmp_path / "run"
 
     def start_nodes(frames: int) -> list[Run]:
-        flags = ["--join", "--join_learners=2", f"--join_port={free_port()}", "--actors_per_node=2",
+        hosts = ",".join(f"{host}:{free_port()}" for host in HOSTS[:2])
+        flags = ["--join", f"--learner_hosts={hosts}", "--actors_per_node=2",
                  "--level_name=tests.helpers.worlds:CalmCartPole-v1", f"--logdir={logdir}",
                  "--metrics_interval_s=1", f"--total_environment_frames={frames}"]  # fmt: skip
         variables = {"SKYPILOT_NODE_IPS": "\n".join(HOSTS), "HOROVOD_GLOO_IFACE": "lo"}

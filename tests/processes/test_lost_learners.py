@@ -54,8 +54,9 @@ def test_two_of_three_learners_are_lost_and_one_returns(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     logdir = tmp_path / "run"
+    hosts = ",".join(f"{host}:{free_port()}" for host in HOSTS[:3])
     flags = [
-        "--join", "--join_learners=3", f"--join_port={free_port()}", "--actors_per_node=3",
+        "--join", f"--learner_hosts={hosts}", "--actors_per_node=3",
         "--level_name=tests.helpers.worlds:CalmCartPole-v1", "--algorithm=impala",
         f"--logdir={logdir}", "--metrics_interval_s=1",
         "--checkpoint_interval_s=2", f"--batch_size={BATCH}", f"--unroll_length={LENGTH}",

@@ -75,7 +75,7 @@ def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
     first = nodes.add(2, survives=1)
     run = RayRun(
         nodes, tmp_path / "run", "--level_name=tests.helpers.worlds:CalmCartPole-v1",
-        "--ray_actors=2",
+        "--num_actors=2",
         "--ray_learner_resources=CPU=1,survives=1", "--checkpoint_interval_s=2",
         f"--total_environment_frames={FOREVER}",
     )  # fmt: skip
@@ -106,8 +106,8 @@ def test_two_learners_train_an_own_level_to_the_end(nodes: RayNodes, tmp_path: P
     shutil.copy(PROJECT / "examples" / "own_level.py", tmp_path)
     node = nodes.add(4, pair=2)
     run = RayRun(
-        nodes, tmp_path / "run", "--level_name=own_level:Corridor", "--ray_learners=2",
-        "--ray_actors=2", "--ray_learner_resources=CPU=1,pair=1",
+        nodes, tmp_path / "run", "--level_name=own_level:Corridor", "--num_learners=2",
+        "--num_actors=2", "--ray_learner_resources=CPU=1,pair=1",
         "--total_environment_frames=10000", cwd=tmp_path,
     )  # fmt: skip
     for name in ("learner-0", "learner-1"):
@@ -149,13 +149,13 @@ def test_a_run_leaves_although_its_last_ray_actor_is_lost_at_once(nodes: RayNode
 def test_an_address_without_a_cluster_is_named_at_once(tmp_path: Path) -> None:
     """Ray itself would wait for minutes."""
     address = f"127.0.0.1:{free_port()}"
-    flags = ["--engine=ray", f"--ray_address={address}", "--level_name=CartPole-v1",
+    flags = ["--engine=ray", "--level_name=CartPole-v1",
              f"--logdir={tmp_path / 'run'}"]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "run_experiment.py", *flags], cwd=PROJECT, capture_output=True, text=True,
-        timeout=240,
+        timeout=240, env={**os.environ, "RAY_ADDRESS": address},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert f"--ray_address={address}: no Ray cluster answers there (" in line
+    assert f"RAY_ADDRESS={address}: no Ray cluster answers there (" in line
     assert not (tmp_path / "run").exists()

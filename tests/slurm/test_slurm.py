@@ -96,7 +96,9 @@ def test_a_time_limit_ends_in_a_checkpoint_and_the_run_resumes(
     frames = f"--total_environment_frames={FOREVER}"
     # Two minutes before the end, the learner is told, or up to one before that: here after one or
     # two. So there is a minute after the resume before it is told again.
-    run = Job(slurm, tmp_path / "run", frames, "--slurm_time=4", "--checkpoint_interval_s=999")
+    run = Job(
+        slurm, tmp_path / "run", frames, "--slurm_options=--time=4", "--checkpoint_interval_s=999"
+    )
     run.wait_for("stopped at ", timeout_s=240)
     first = int(re.findall(r"stopped at ([\d,]+) frames", run.output())[0].replace(",", ""))
     assert first > 0

@@ -81,7 +81,7 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     run = _run(given)
     logdir = Path(run.logdir)
     before = find(logdir)
-    with _code(given) as code, _connected(given["ray_address"], code) as address:
+    with _code(given) as code, _connected("auto", code) as address:
         if before is not None and Cluster(before.run.namespace).has("learner-0"):
             raise trains_there(logdir, "a run on Ray")
         try:
@@ -184,7 +184,7 @@ def _told_to_stop(cluster: Cluster, run: Run) -> bool:
 
 def _run(given: Given) -> Run:
     logdir = Path(given["logdir"]).absolute()
-    learners, actors = given["ray_learners"], given["ray_actors"]
+    learners, actors = given["num_learners"] or 1, given["num_actors"] or 1
     own = sizes(given, learners, [given["envs_per_actor"]] * actors)
     shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own)
     if source := given["start_from"]:  # processes run in the folder of the code
@@ -196,7 +196,6 @@ def _run(given: Given) -> Run:
         learners=learners,
         actors=actors,
         flags=tuple(configs.to_flags(shared)),
-        port=given["ray_port"],
         max_restarts=given.cluster.max_restarts,
         max_hours=given.cluster.max_hours,
         started_unix_s=time.time(),

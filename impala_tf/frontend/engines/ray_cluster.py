@@ -176,14 +176,14 @@ def connect(address: str, code: Path | None = None) -> str:
     """Connects this process to a cluster, until `disconnect`.
 
     Args:
-      address: the value of --ray_address.
+      address: the cluster's, or auto for what RAY_ADDRESS says, or the one that runs here.
       code: to submit a run, a folder with all the code that nodes need, which Ray copies to them.
 
     Returns:
       The address at which other commands can find the same cluster.
 
     Raises:
-      ConfigError: Ray is not installed, or --ray_address names no cluster.
+      ConfigError: Ray is not installed, or RAY_ADDRESS names no cluster.
       ClusterError: the cluster of a run is gone, or refuses this version of Ray or Python.
     """
     try:
@@ -204,17 +204,20 @@ def connect(address: str, code: Path | None = None) -> str:
         environment = {} if code is None else {"working_dir": str(code)}
         ray.init(address, runtime_env=environment, log_to_driver=False, logging_level="error")
     except (OSError, ValueError) as error:
-        raise _no_cluster(named, error, is_flag=code is not None) from None
+        raise _no_cluster(named, error, is_submission=code is not None) from None
     except RuntimeError as error:
         raise ClusterError(f"{named}: {_first_line(error)}") from None
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _no_cluster(address: str, error: Exception, is_flag: bool) -> Exception:
-    text = f"{address}: no Ray cluster answers there ({_first_line(error)})"
-    if is_flag:
-        return ConfigError(f"--ray_address={text}; ray start --head starts one")
-    return ClusterError(text)
+def _no_cluster(address: str, error: Exception, is_submission: bool) -> Exception:
+    text = f"no Ray cluster answers there ({_first_line(error)})"
+    if not is_submission:
+        return ClusterError(f"{address}: {text}")
+    return ConfigError(
+        f"RAY_ADDRESS={address}: {text}; ray start --head starts one on this machine, and"
+        " RAY_ADDRESS=HOST:PORT names another one"
+    )
 
 
 def disconnect() -> None:

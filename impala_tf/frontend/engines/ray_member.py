@@ -43,7 +43,7 @@ _ASK_S, _ASK_BEFORE_START_S = 5.0, 1.0
 _LOG_BYTES = 20_000
 _MOST_BYTES = 1 << 20
 # Neither Ray's own workers nor the kernel's outgoing connections use these ports.
-_FREE_PORTS = range(20_000, 32_768)
+_FREE_PORTS = range(20_000, 32_767)
 
 
 class Place(NamedTuple):
@@ -51,7 +51,6 @@ class Place(NamedTuple):
 
     host: str
     port: int
-    rendezvous_port: int
     node: str
 
 
@@ -71,7 +70,9 @@ class Member:
         self._host = ray_cluster.node_address()
         # Stored, because Ray may replace the code's folder by an equal one, and then cwd() fails.
         self._workdir = str(Path.cwd())
-        self._place = self._find_place() if self._is_learner else None
+        self._place = (
+            Place(self._host, _free_port(), ray_cluster.node_id()) if self._is_learner else None
+        )
         # The logdir may be shared, so only learner 0 keeps credentials there. mkdtemp makes it
         # 0700.
         is_first = name == "learner-0"
@@ -170,13 +171,6 @@ class Member:
         if self._name == "learner-0":
             certificates.renew(self._credentials)
 
-    def _find_place(self) -> Place:
-        run, node = self._run, ray_cluster.node_id()
-        if run.port is not None:
-            return Place(self._host, run.port + self._task, run.port + run.learners, node)
-        port, rendezvous_port = _free_ports(2)
-        return Place(self._host, port, rendezvous_port, node)
-
     def _state(self) -> ProcessState:
         if self._failure is not None:
             return self._failure
@@ -241,7 +235,7 @@ class Member:
     def _learner(self, command: Command) -> SupervisedProcess:
         places = self._places
         learners = [(place.host, place.port, place.node) for place in places]
-        info = group_infos(learners, places[0].rendezvous_port)[self._task]
+        info = group_infos(learners)[self._task]
         if info is None:
             return self._node.add(command, before_start=self._await_predecessor)
         if self._membership is not None:
@@ -296,13 +290,11 @@ class Member:
             self._written = state
 
 
-def _free_ports(count: int) -> list[int]:
-    """Returns different ports that are free now."""
-    ports: list[int] = []
+def _free_port() -> int:
+    """Returns a port that is free now, as is the next one, where several learners meet."""
     for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise OSError(f"fewer than {count} ports from 20000 to 32767 are free")
+        with socket.socket() as own, socket.socket() as after, contextlib.suppress(OSError):
+            own.bind(("", port))
+            after.bind(("", port + 1))
+            return port
+    raise OSError("no two ports from 20000 to 32767 are free")

@@ -27,8 +27,6 @@ class Run(NamedTuple):
     actors: int
     flags: tuple[str, ...]
     """The flags of every process."""
-    port: int | None
-    """The port of learner 0. None: free ports."""
     max_restarts: int
     """How many restarts of a learner are allowed in an hour."""
     max_hours: float | None

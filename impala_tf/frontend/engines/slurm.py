@@ -2,7 +2,7 @@
 
 The script starts `--join` once on each node. Learners and actors are the two components of a
 heterogeneous job, so that their nodes may differ. Slurm restarts the whole job when it loses a
-node, and the script requeues the job when --slurm_time is over; the run resumes from its
+node, and the script requeues the job when its time limit is near; the run resumes from its
 checkpoint.
 """
 
@@ -95,7 +95,8 @@ def render(given: Given) -> str:
     logdir = Path(given["logdir"]).absolute()
     program = (sys.executable, *user_commands.program())
     flags = given.without(*OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
-    components = [_component(given, given["slurm_learners"], "slurm_learner_options")]
+    learners = given["num_learners"] or 1
+    components = [_component(given, learners, "slurm_learner_options")]
     if given["slurm_actors"]:
         actors = _component(given, given["slurm_actors"], "slurm_actor_options")
         components += ["#SBATCH hetjob\n", actors]
@@ -205,14 +206,14 @@ def _check_horovod(given: Given, logdir: Path) -> None:
     """
     options = " ".join(given[f"slurm_{part}options"] for part in ("", "learner_"))
     if (
-        given["slurm_learners"] < 2
+        (given["num_learners"] or 1) < 2
         or importlib.util.find_spec("horovod") is not None
         or re.search(r"--(container|export)", options)
         or _device(Path(sys.prefix)) != _device(logdir)
     ):
         return
     raise ConfigError(
-        f"--slurm_learners={given['slurm_learners']}: several learners need Horovod, which"
+        f"--num_learners={given['num_learners']}: several learners need Horovod, which"
         f" {sys.executable} does not have; run"
         f" {user_commands.install_horovod(Path(sys.executable))}"
     )
@@ -227,12 +228,11 @@ def _device(path: Path) -> int:
 
 
 def _component(given: Given, nodes: int, own: str) -> str:
-    limits = [f"--time={given['slurm_time']}"] if given["slurm_time"] else []
     options = [line for flag in ("slurm_options", own) if (line := _options(given, flag))]
     # Whole nodes, unless the user asks for cores; a node starts as many actors as it has cores.
     whole = [] if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options)) else [
         "--exclusive"]  # fmt: skip
-    lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue", *limits]
+    lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue"]
     return "".join(f"#SBATCH {line}\n" for line in (" ".join(lines), *options))
 
 
