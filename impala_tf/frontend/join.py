@@ -48,12 +48,39 @@ def run_node(given: Given, config: Config) -> int:
       0 if all is done, LEFT, or 1 or 2 if a process failed or refused its input.
 
     Raises:
+      ConfigError: see `supervisor_of`.
+    """
+    supervisor = supervisor_of(given.replace(**_sizes(given, config)), echo=True)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, supervisor.stop)
+    signal.signal(signal.SIGTERM, supervisor.leave)
+    status = supervisor.run()
+    return LEFT if has_left(supervisor) and status == 0 else status
+
+
+def has_left(supervisor: NodeSupervisor) -> bool:
+    """Tells whether a node was told to leave before its processes were over."""
+    return any(state.state == "left" for state in supervisor.node.states.values())
+
+
+def supervisor_of(
+    given: Given, echo: bool = False, workdir: str = "", begun_unix_s: float | None = None
+) -> NodeSupervisor:
+    """Returns the supervisor of a node, ready to run. A signal ends the waiting at once.
+
+    Args:
+      given: the flags, with `logdir`, the role of this node, and what follows from the job's number
+        of actors.
+      echo: whether to print the output of the processes.
+      workdir: the folder of the processes. Default: the current one.
+      begun_unix_s: when the run began, for --max_hours. Default: now.
+
+    Raises:
       ConfigError: the logdir cannot be used, another process already has the role of this node, or
         learner 0 does not make the run's certificates.
     """
     logdir = Path(given["logdir"]).absolute()
     credentials = credentials_of(given)
-    # Signal handlers come last, with the supervisor: until then, a signal ends the waiting at once.
     is_learner = given["job_name"] == "learner"
     _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
     learners = configs.split(given["learner_hosts"])
@@ -68,21 +95,18 @@ def run_node(given: Given, config: Config) -> int:
         tmux_sess="",
         logdir=str(logdir),
         credentials=str(credentials),
-        processes=tuple(_processes(given, config, logdir, credentials, learners)),
+        processes=tuple(_processes(given, logdir, credentials, learners)),
         max_hours=given.cluster.max_hours,
         end_command=given.cluster.end_command,
+        workdir=workdir,
         **files.start_of_run(),
     )
+    if begun_unix_s is not None:
+        orders = orders._replace(started_unix_s=begun_unix_s, started_boot_id="")
     path = files.orders_path(logdir, node)
     with _written(logdir):
         files.write(path, orders)
-        supervisor = NodeSupervisor(path, echo=True, alive=alive)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, supervisor.stop)
-    signal.signal(signal.SIGTERM, supervisor.leave)
-    status = supervisor.run()
-    has_left = any(state.state == "left" for state in supervisor.node.states.values())
-    return LEFT if has_left and status == 0 else status
+        return NodeSupervisor(path, echo=echo, alive=alive)
 
 
 def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
@@ -154,10 +178,10 @@ def _await_name(address: str) -> None:
 
 
 def _processes(
-    given: Given, config: Config, logdir: Path, credentials: Path, learners: tuple[str, ...]
+    given: Given, logdir: Path, credentials: Path, learners: tuple[str, ...]
 ) -> list[ProcessSpec]:
     common = given.without(*LAUNCH_ONLY).replace(
-        logdir=str(logdir), credentials=str(credentials), actor_hosts="", **_sizes(given, config)
+        logdir=str(logdir), credentials=str(credentials), actor_hosts=""
     )
     job = given["job_name"]
     if job == "actor":

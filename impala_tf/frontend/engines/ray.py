@@ -186,7 +186,8 @@ def _run(given: Given) -> Run:
     logdir = Path(given["logdir"]).absolute()
     learners, actors = given["num_learners"] or 1, given["num_actors"] or 1
     own = sizes(given, learners, [given["envs_per_actor"]] * actors)
-    shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own)
+    kept = {name: given[name] for name in ("max_hours", "max_restarts") if name in given}
+    shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own, **kept)
     if source := given["start_from"]:  # processes run in the folder of the code
         shared = shared.replace(start_from=str(Path(source).expanduser().absolute()))
     return Run(
@@ -196,8 +197,6 @@ def _run(given: Given) -> Run:
         learners=learners,
         actors=actors,
         flags=tuple(configs.to_flags(shared)),
-        max_restarts=given.cluster.max_restarts,
-        max_hours=given.cluster.max_hours,
         started_unix_s=time.time(),
     )
 

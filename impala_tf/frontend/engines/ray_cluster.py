@@ -234,13 +234,6 @@ def node_address() -> str:
     return str(ray.util.get_node_ip_address())
 
 
-def node_id() -> str:
-    """Returns Ray's id of this node."""
-    import ray
-
-    return str(ray.get_runtime_context().get_node_id())
-
-
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -26,10 +26,7 @@ class Run(NamedTuple):
     learners: int
     actors: int
     flags: tuple[str, ...]
-    """The flags of every process."""
-    max_restarts: int
-    """How many restarts of a learner are allowed in an hour."""
-    max_hours: float | None
+    """The flags of every process, and --max_hours and --max_restarts."""
     started_unix_s: float
 
     @property
