@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from impala_tf.config import ConfigError, user_commands
+from impala_tf.config import user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
-from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.record import Record
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ENDED_AS_TOLD, describe
 
@@ -46,8 +45,7 @@ def end(
       machines: the run's machines.
       logdir: the run's logdir, on this machine.
       timeout_s: how long to wait for the learners, and then for all processes.
-      is_final: whether the machines then run --end_command, and the record notes those that could
-        not be reached.
+      is_final: whether the machines then run --end_command.
     """
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
@@ -58,28 +56,15 @@ def end(
     lost = lost_work(first, logdir) + lost_work(then, logdir)
     lines = left_running(then)
     if is_final:
-        found = {**machines.found, **then}
-        _note_unended(record, _not_asked(found), logdir)
-        lines += may_still_run(found)
+        lines += may_still_run({**machines.found, **then})
     return Ended(any(answer["stopped"] for answer in answers), lines, lost)
 
 
 def may_still_run(answers: Mapping[str, object]) -> list[str]:
     """Returns a line that names the machines that could not be asked, if there are any."""
-    names = ", ".join(_not_asked(answers))
-    return [f"{names}: processes may still run there; the same command tries again"] * bool(names)
-
-
-def _not_asked(answers: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(name for name, found in answers.items() if isinstance(found, ClusterError))
-
-
-def _note_unended(record: Record, unended: tuple[str, ...], logdir: Path) -> None:
-    """Notes in cluster.json which machines could not be asked."""
-    with contextlib.suppress(ConfigError, OSError):  # such as a full disk
-        written = load(logdir)
-        if written.run_id == record.run_id and written.unended != unended:
-            save(written._replace(unended=unended), logdir)
+    names = [name for name, found in answers.items() if isinstance(found, ClusterError)]
+    line = f"{', '.join(names)}: processes may still run there; the same command tries again"
+    return [line] if names else []
 
 
 def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
@@ -139,7 +124,6 @@ def end_processes(
             "timeout_s": timeout_s,
             "close": close,
             "is_final": is_final,
-            "earlier": record.earlier,
         }
         return ask_agent(runner, "stop", question, timeout_s + 60.0)
 

@@ -31,7 +31,6 @@ from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
 
-_KEPT_IDS = 100
 Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run, and its logdir; returns lines if it is another run."""
 
@@ -99,8 +98,6 @@ def _check_and_start(
     given: Given, launcher: Launcher, machines: Machines, logdir: Path, differences: Differences
 ) -> None:
     last = _last_launch(logdir)
-    if last is not None:  # without its own id: it may be running, and only `stop` may end it
-        launcher.record = launcher.record._replace(earlier=last.earlier)
     checked = _check(given, launcher, machines)
     if given["fresh"]:
         _set_aside(machines, checked, logdir)
@@ -108,8 +105,6 @@ def _check_and_start(
         _refuse_another_run(launcher, checked, differences)
         if last is not None:
             _refuse_lost_checkpoints(given, launcher, checked, last)
-    if last is not None:
-        _follow(launcher, last, checked, logdir)
     certificates.renew(launcher.credentials, keep_authority=True)
     with claimed_start(launcher.record):
         launcher.remember(checked)
@@ -134,30 +129,11 @@ def _refuse_another_run(
 
 
 def _last_launch(logdir: Path) -> Record | None:
-    """Returns the record of the last launch; None if there is none, or another version's."""
+    """Returns the record of the last launch; None if there is none that can be read."""
     try:
         return load(logdir)
     except ConfigError:
         return None
-
-
-def _follow(launcher: Launcher, last: Record, checked: Container[str], logdir: Path) -> None:
-    """Keeps the ids of earlier launches; names machines where these may still have processes."""
-    missed = [name for name in last.unended if name not in checked]
-    planned = {node.name for node in launcher.record.plan.nodes}
-    for name in missed:
-        advice = f"{user_commands.frontend('restart', f'--logdir={logdir}', name)} ends them"
-        if name not in planned:
-            advice = "a launch with its row in the workers CSV ends them"
-        print(
-            f"warning: {name}: `stop` could not reach it, so processes of an earlier launch may"
-            f" still run there; when it answers, {advice}",
-            file=sys.stderr,
-        )
-    launcher.record = launcher.record._replace(
-        earlier=(*last.earlier, last.run_id)[-_KEPT_IDS:],
-        unended=tuple(name for name in missed if name in planned),
-    )
 
 
 def _refuse_lost_checkpoints(

@@ -16,7 +16,6 @@ from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.ending import STOP_S, end_processes, left_running
 from impala_tf.frontend.errors import ClusterError, NoCodeError, setup_may_mend
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
@@ -143,8 +142,6 @@ class Launcher:
     def check(self, runner: CommandRunner) -> Checked:
         """Checks that a launch is possible on a machine, and copies the run's code to it.
 
-        Ends what is left there of the record's earlier launches.
-
         Raises:
           ClusterError: with every problem.
         """
@@ -163,9 +160,6 @@ class Launcher:
         }
         try:
             answer = self._ask(runner, question)
-            if self.record.earlier and (answer["windows"] or answer["running"]):
-                self._end_earlier(runner)
-                answer = self._ask(runner, question)
         except ClusterError as error:
             if node.is_local or not setup_may_mend(error.problems[0]):
                 raise
@@ -183,7 +177,7 @@ class Launcher:
             lines.append(
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
                 f"stop it with {user_commands.frontend('stop', f'--logdir={self._logdir}')}, or"
-                " give another --logdir"
+                f" there with tmux kill-session -t {plan.tmux_sess}, or give another --logdir"
             )
         # In that session or folder, ports are taken by that run's own learners.
         for host, port in [] if lines else answer["taken"]:
@@ -213,12 +207,6 @@ class Launcher:
             answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"],
             answer["has_files"],
         )  # fmt: skip
-
-    def _end_earlier(self, runner: CommandRunner) -> None:
-        """Ends the processes of earlier launches: the machine was not there when they were."""
-        ended = end_processes(self.record, [runner], None, STOP_S, close=True, is_final=False)
-        if lines := left_running(ended):
-            raise ClusterError(lines)
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
         try:
@@ -352,7 +340,4 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         code=node.code,
     )
     plain: dict[str, Any] = to_plain(orders)
-    # The code of a run of an earlier version has no such fields.
-    for name in ("start", "started_boot_id", "started_uptime_s"):
-        del plain[name]
     return plain

@@ -40,11 +40,6 @@ class Record(NamedTuple):
     """Folder of the run's certificates on this machine, if it is not in the logdir."""
     has_started: bool = False
     """Whether learner 0's machine has started it, by this launch or an earlier one."""
-    earlier: tuple[str, ...] = ()
-    """The run_ids of earlier launches into the logdir, oldest first. A machine that could not be
-    reached since then may still run their processes."""
-    unended: tuple[str, ...] = ()
-    """Names of machines that the last `stop` could not reach."""
 
     def passwords(self) -> dict[str, Secret]:
         """Returns {name of the node: password}, from the workers CSV if it can still be read.
@@ -112,9 +107,7 @@ def launched_beside(logdir: Path) -> dict[Path, Record]:
 
 def _launched_in(folder: Path) -> Iterator[tuple[Path, Record]]:
     for path in folder.glob(f"*/{NAME}"):
-        with contextlib.suppress(
-            ConfigError
-        ):  # a record of another version must not hide the others
+        with contextlib.suppress(ConfigError):  # a damaged one must not hide the others
             yield path.parent, load(path.parent)
 
 

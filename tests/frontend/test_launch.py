@@ -65,7 +65,7 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     )
     assert f"that is the run in {run.logdir}: stop it with " in said[0]
     assert f"{run.logdir} is in use by supervisor (pid {run.node().pid})" in said[1]
-    assert f"stop --logdir={run.logdir}, or give another --logdir" in said[1]
+    assert f"stop --logdir={run.logdir}, or " in said[1] and "give another --logdir" in said[1]
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert (run.logdir / "cluster.json").read_bytes() == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]

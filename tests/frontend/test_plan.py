@@ -100,7 +100,7 @@ def test_the_whole_plan(tmp_path):
 def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatch):
     """Debian's /etc/hosts has 127.0.1.1 for the machine's own name; actors elsewhere would wait."""
     answer = {"windows": [], "running": [], "taken": [], "foreign": [], "workdir": "", "logdir": "",
-              "machine_id": "", "run": {}}  # fmt: skip
+              "machine_id": "", "run": {}, "has_files": False}  # fmt: skip
 
     def check(rows, loopback):
         asked = mock.Mock(return_value={**answer, "loopback": loopback})

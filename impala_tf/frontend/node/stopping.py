@@ -23,44 +23,15 @@ _SUPERVISOR_ENDS_S = 20.0
 def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Stops processes of a run, and no others, and waits until they have exited.
 
-    With all processes of a run, it also stops those that earlier launches into its logdir have left
-    here: this machine could not be reached when they were stopped.
-
     Args:
       asked: "logdir", "node", "run_id", "tmux_sess", "names" or null for all, "timeout_s", "close":
         whether to close the windows if no process of the run is left, "is_final": whether
-        --end_command follows; optionally "earlier" with the run_ids of earlier launches.
+        --end_command follows.
 
     Returns:
       "stopped" {name: exit status, or null if it is unknown}, "left" {name: pid} of processes that
       are still alive. Processes that were not running are in neither.
     """
-    answer = _stop_run(asked)
-    for earlier in _left_by_earlier(asked) if asked["names"] is None else []:
-        also = _stop_run({**asked, **earlier})
-        answer = {key: {**also[key], **answer[key]} for key in answer}
-    return answer
-
-
-def _left_by_earlier(asked: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Returns "run_id" and "node" of each earlier launch that has processes or windows here.
-
-    A machine's node may have had another name then.
-    """
-    run_ids = {*asked.get("earlier", ())} - {asked["run_id"]}
-    if not run_ids:
-        return []
-    states = files.read_states(asked["logdir"])
-    alive = [each for each in states if each.run_id in run_ids and files.living_pids(each)]
-    found = {each.run_id: each.node for each in alive}
-    with contextlib.suppress(files.AgentError):  # without tmux, nothing was started here
-        for window in RunSession(asked["tmux_sess"]).windows():
-            if window.run_id in run_ids and not window.dead:
-                found.setdefault(window.run_id, asked["node"])
-    return [{"run_id": run_id, "node": node} for run_id, node in found.items()]
-
-
-def _stop_run(asked: Mapping[str, Any]) -> dict[str, Any]:
     path = files.orders_path(asked["logdir"], asked["node"])
     state_file = files.state_path(asked["logdir"], asked["node"])
     state = files.read_state(state_file)
