@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import posixpath
 import shutil
 import tarfile
 import tempfile
@@ -15,9 +13,8 @@ from typing import IO
 
 from rich.console import Console
 
-from impala_tf.config import ConfigError
 from impala_tf.frontend import record, snapshot
-from impala_tf.frontend.connection import NO_WORKDIR, CommandRunner
+from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
@@ -25,10 +22,6 @@ from impala_tf.frontend.parallel import connected, good, on_all, problems
 # A machine has these files if a run was launched from it; with them here, `stop` would stop that
 # run.
 _OF_LAUNCHER = (record.NAME, snapshot.NAME)
-
-
-class _LocalError(ClusterError):
-    """A file cannot be written on this machine."""
 
 
 def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> int:
@@ -40,50 +33,41 @@ def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> 
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
-      2 if a file cannot be written here, 1 if a machine cannot be asked, else 0.
+      1 if a machine cannot be asked, else 0.
+
+    Raises:
+      OSError: a file cannot be written here.
     """
     run, target = record.load(logdir), to or logdir
     first = run.first_learner()
+    target.mkdir(parents=True, exist_ok=True)
     with (
-        _folder_in(target, "--logdir" if to is None else "--to") as aside,
+        tempfile.TemporaryDirectory(
+            prefix=".fetch-", dir=target, ignore_cleanup_errors=True
+        ) as aside,
         connected(run.plan.nodes, run.passwords(), accept_new_host_keys) as machines,
     ):
-        # A machine that sees this folder in its logdir shares the target: nothing needs copying,
-        # and the files that its processes write to must not be replaced.
-        mark = aside.name
 
         def copy(runner: CommandRunner) -> int:
             node = runner.node
-            if runner.run(["test", "-d", posixpath.join(node.logdir, mark)]).status == 0:
+            # A machine that sees this folder in its logdir shares the target: nothing needs
+            # copying, and the files that its processes write to must not be replaced.
+            if runner.run(["test", "-d", f"{node.logdir}/{Path(aside).name}"]).status == 0:
                 return 0
             part = "." if node == first else "./processes"
-            return _copy_folder(runner, node.logdir, part, target, aside / node.id)
+            return _copy_folder(runner, part, target, Path(aside, node.id))
 
         with Console(stderr=True).status("copying ..."):
             counts = on_all(machines.reached(), copy)
         lines = problems(machines.found) + problems(counts)
     files = sum(good(counts).values())
     print(f"{target}: {files} files from {len(good(counts))} machine(s)")
-    status = report(lines)
-    return 2 if any(isinstance(count, _LocalError) for count in counts.values()) else status
+    return report(lines)
 
 
-@contextlib.contextmanager
-def _folder_in(target: Path, flag: str) -> Iterator[Path]:
-    """Makes a temporary folder in `target`, which is created if it does not exist."""
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix=".fetch-", dir=target)
-    except OSError as error:
-        raise ConfigError(
-            f"{flag}={target}: {error.strerror}; name a folder that can be written"
-        ) from error
-    with folder as path:
-        yield Path(path)
-
-
-def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
+def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) -> int:
     """Copies files to the folder `aside`; moves each to the target once it is complete."""
+    logdir = runner.node.logdir
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
                "--exclude=./.mirror-*", *(f"--exclude=./{name}" for name in _OF_LAUNCHER),
                "--hard-dereference",
@@ -95,30 +79,24 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
             for member in tar:
                 if not (target / member.name).resolve().is_relative_to(target.resolve()):
                     raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
+                source = tar.extractfile(member) if member.isfile() else None
+                if source is None:  # a folder or a link
+                    continue
                 try:
-                    count += _take(tar, member, target, aside)
-                except OSError as error:  # of this machine; those of others are ClusterErrors
-                    raise _LocalError(f"{target / member.name}: {error.strerror}") from error
+                    _write(source, aside / member.name, member)
+                    (target / member.name).parent.mkdir(parents=True, exist_ok=True)
+                    (aside / member.name).replace(target / member.name)
+                except OSError as error:  # it may name the file in `aside`, or none
+                    path = str(target / member.name)
+                    raise OSError(error.errno, error.strerror, path) from error
+                count += 1
     except tarfile.TarError as error:
-        if (status := runner.run(["test", "-d", logdir]).status) != 0:
-            missing = runner.node.workdir if status == NO_WORKDIR else logdir
-            raise ClusterError(f"{runner.node.name}: {missing}: no such folder there") from error
-        raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
+        raise ClusterError(f"{runner.node.name}: {logdir}: {error}; is that folder there?") from (
+            error
+        )
     if (status := stream.finish()) > 1:  # 1: a log grew while it was read
         raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
     return count
-
-
-def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, aside: Path) -> int:
-    """Extracts a member of a tar, if it is a folder or a file; returns the number of files."""
-    if member.isdir():
-        (target / member.name).mkdir(parents=True, exist_ok=True)
-    elif member.isfile() and (source := tar.extractfile(member)) is not None:
-        (target / member.name).parent.mkdir(parents=True, exist_ok=True)
-        _write(source, aside / member.name, member)
-        (aside / member.name).replace(target / member.name)
-        return 1
-    return 0
 
 
 def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:

@@ -11,8 +11,8 @@ from impala_tf.machine.supervision import OVER
 
 COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
            "last contact", "detail")  # fmt: skip
-Answers = Mapping[str, Look | ClusterError | None]
-"""{name of a machine: its answer, why there is none, or None while it is being asked}."""
+Answers = Mapping[str, Look | ClusterError]
+"""{name of a machine: its answer, or why there is none}."""
 
 
 def rows_of(record: Record, answers: Answers) -> list[list[str]]:
@@ -21,9 +21,7 @@ def rows_of(record: Record, answers: Answers) -> list[list[str]]:
     found = []
     for process in record.plan.processes:
         answer = answers[process.node]
-        if answer is None:
-            row = ["asking ...", "", "", "", "", "", ""]
-        elif isinstance(answer, ClusterError):
+        if isinstance(answer, ClusterError):
             row = ["unknown", "", "", "", "", "", "unreachable"]
         else:
             row = _row(answer, process.name, rates, contacts)

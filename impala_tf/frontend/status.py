@@ -7,8 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from impala_tf.frontend.connection import CommandRunner, until_input_ends
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.look import Look, look
 from impala_tf.frontend.node.state import log_path, supervisor_log
-from impala_tf.frontend.parallel import Machines, connected, connector
+from impala_tf.frontend.parallel import Machines, connected, try_all
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.process_rows import (
     COLUMNS,
@@ -34,7 +33,6 @@ from impala_tf.frontend.process_rows import (
     rows_of,
     steps_per_s,
 )
-from impala_tf.frontend.questions import give_up_asking
 from impala_tf.frontend.record import Record, load
 from impala_tf.machine.supervision import OVER
 
@@ -63,8 +61,6 @@ def show_status(
 ) -> int:
     """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
 
-    On a terminal, the rows of machines that answer are shown before the slow ones have answered.
-
     Args:
       logdir: the run's, on this machine.
       follow: whether to show it again and again, until Ctrl-C; off a terminal, one below the other.
@@ -77,9 +73,12 @@ def show_status(
     """
     record, console, shown = load(logdir), overview.wide_console(), Shown(targets, problems)
     _names(record.plan, shown.targets)
-    machines = Machines(connector(record.passwords(), accept_new_host_keys))
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        answers = _ask_all(record, machines, console, live, shown)
+    with (
+        connected([], record.passwords(), accept_new_host_keys) as machines,
+        Live(console=console, auto_refresh=False, transient=True) as live,
+    ):
+        # On a terminal, lines about slow machines would disturb what is shown.
+        answers = _look_at_all(record, machines, "" if follow else "looking")
         while follow:
             if console.is_terminal:
                 live.update(_what_fits(record, answers, console, shown), refresh=True)
@@ -88,8 +87,7 @@ def show_status(
                 _print_line(console, "")
             time.sleep(_FOLLOW_S)
             record = load(logdir)
-            answers = _ask_all(record, machines, console, live, shown, answers)
-    machines.close()
+            answers = _look_at_all(record, machines)
     _print_all(record, answers, console, shown, logdir)
     return 1 if any(isinstance(each, ClusterError) for each in answers.values()) else 0
 
@@ -118,17 +116,10 @@ def _print_line(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _ask_all(
-    record: Record,
-    machines: Machines,
-    console: Console,
-    live: Live,
-    shown: Shown,
-    before: Answers | None = None,
-) -> Answers:
-    """Looks at all machines in parallel; meanwhile shows what is known already."""
+def _look_at_all(record: Record, machines: Machines, doing: str = "") -> Answers:
+    """Looks at all machines in parallel, and logs in to those that are not connected yet."""
 
-    def ask(node: NodeSpec) -> Look:
+    def look_at(node: NodeSpec) -> Look:
         runner = machines.found.get(node.name)
         if runner is None or isinstance(runner, ClusterError):
             runner = machines.connect([node])[node.name]
@@ -136,18 +127,7 @@ def _ask_all(
             raise runner
         return look(runner, record)
 
-    with ThreadPoolExecutor(max(1, len(record.plan.nodes))) as pool:
-        asked = {node.name: pool.submit(ask, node) for node in record.plan.nodes}
-        try:
-            while not all(each.done() for each in asked.values()):
-                if console.is_terminal:
-                    known = _answers(asked, before)
-                    live.update(_what_fits(record, known, console, shown), refresh=True)
-                time.sleep(0.05)
-        except KeyboardInterrupt:
-            give_up_asking()  # the pool waits for its threads
-            raise
-    return _answers(asked, before)
+    return try_all(record.plan.nodes, lambda node: node.name, look_at, doing)
 
 
 def follow_log(
@@ -224,19 +204,6 @@ def _is_over(runner: CommandRunner, record: Record, name: str) -> bool:
 def _print(output: bytes) -> None:
     sys.stdout.buffer.write(output)
     sys.stdout.buffer.flush()
-
-
-def _answers(asked: Mapping[str, Future[Look]], before: Answers | None) -> Answers:
-    found: dict[str, Look | ClusterError | None] = {}
-    for name, future in asked.items():
-        if not future.done():
-            found[name] = (before or {}).get(name)
-            continue
-        failure = future.exception()
-        if failure is not None and not isinstance(failure, ClusterError):
-            raise failure
-        found[name] = failure if isinstance(failure, ClusterError) else future.result()
-    return found
 
 
 def _sums(record: Record, answers: Answers) -> str:
