@@ -161,8 +161,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         write_credentials(logdir, asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
         try:
-            code_folders.mark(orders)
-            code_folders.remove_unused(orders)
+            code_folders.remove_unused(Path(orders.code))
             if orders.secrets:
                 write_secrets(orders, asked["secrets"])
             return to_plain(_start(orders))

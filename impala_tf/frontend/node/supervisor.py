@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from impala_tf.frontend.node import recovery
+from impala_tf.frontend.node import code_folders, recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.private import read_secrets, remove_secrets
 from impala_tf.frontend.node.state import GroupInfo, NodeState, ProcessSpec
@@ -74,6 +74,7 @@ class NodeSupervisor:
         self._written_s = float("-inf")
         self._written: object = None
         self._trouble = ""
+        self._touch_s = float("-inf")
         self._pid, self._boot_id = os.getpid(), files.boot_id()
         self._pid_ticks = start_ticks(self._pid) or 0
 
@@ -102,6 +103,7 @@ class NodeSupervisor:
                 self._start_new()
                 self.node.tick(self._orders.stopped)
                 self._write_state()
+                self._keep_code()
                 self._echo_logs()
                 time.sleep(TICK_S)
         except BaseException:
@@ -239,6 +241,13 @@ class NodeSupervisor:
             self._trouble = ""
         except OSError as error:  # a full disk must not end processes that still work
             self._say_once(f"cannot write its state: {error}")
+
+    def _keep_code(self) -> None:
+        """Keeps launches from removing the run's code, also from a machine that shares it."""
+        if time.monotonic() - self._touch_s > code_folders.TOUCH_S:
+            self._touch_s = time.monotonic()
+            with contextlib.suppress(OSError):  # such as a full disk
+                code_folders.touch(Path(self._orders.code))
 
     def _echo_logs(self) -> None:
         """Prints what is new in the processes' logs."""
