@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from impala_tf.config import ConfigError, command_line, user_commands
 from impala_tf.frontend import overview, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher, orders_for, plan_of, secrets_here
 from impala_tf.frontend.look import look
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.operate import report
-from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
+from impala_tf.frontend.parallel import connected, good, on_all, problems
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine import certificates
@@ -25,8 +24,8 @@ from impala_tf.machine import certificates
 def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
-    A new machine that is unreachable is not added to the run: its address may be wrong. Nor are the
-    rows after it: without it, their actors would have other numbers.
+    If one of their machines cannot be reached, no row is added: its address may be wrong, and
+    without it, the actors after it would have other numbers.
 
     Args:
       logdir: the run's logdir, on this machine.
@@ -46,20 +45,22 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     plan = plan._replace(nodes=_with_ids(plan.nodes, record.plan.nodes))
     nodes = plan.nodes_of([process.name for process in new])
     with connected(nodes, passwords, accept_new_host_keys) as machines:
-        unreached = set(machines.found) - set(good(machines.found))
-        dropped = unreached - {node.name for node in record.plan.nodes}
-        kept = list(itertools.takewhile(lambda process: process.node not in dropped, new))
-        launcher.record = _with_actors(logdir, record, plan, kept)
-        results = _start(launcher, machines, logdir, kept)
-        lines = problems(machines.found) + problems(results)
-    started = [process.name for process in kept if process.node in good(results)]
-    if started:
+        if lines := problems(machines.found):
+            again = user_commands.frontend("add", f"--logdir={logdir}")
+            lines.append(
+                f"no row was added; correct the rows or take them out: then, {again} tries again"
+            )
+            return report(lines)
+        launcher.record = _with_actors(logdir, record, plan)
+        listed = _listed(new)
+        with _saying(f"in the run now: {listed}; {_restart(logdir)} starts those of a machine"):
+            results = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
+    lines = problems(results)
+    if started := [process for process in new if process.node in good(results)]:
         print(f"added {_listed(started)}")
-    if waiting := [process.name for process in kept if process.name not in started]:
+    if waiting := [process for process in new if process.node not in good(results)]:
         lines.append(f"in the run, but not started: {_listed(waiting)}; {_restart(logdir)} tries a"
                      " machine again")  # fmt: skip
-    if dropped:
-        lines.append(_left_out(dropped, new[len(kept) :], logdir))
     return report(lines)
 
 
@@ -76,14 +77,13 @@ def _with_ids(nodes: Iterable[NodeSpec], known: Collection[NodeSpec]) -> tuple[N
     )
 
 
-def _with_actors(logdir: Path, before: Record, plan: Plan, actors: Sequence[ProcessSpec]) -> Record:
-    """Adds actors to the run's record, and their machines.
+def _with_actors(logdir: Path, before: Record, plan: Plan) -> Record:
+    """Writes the record of the run with a plan of all rows.
 
     Args:
       logdir: the run's logdir, on this machine.
       before: the record when the new rows were read.
       plan: of all rows.
-      actors: the first of the plan's new actors.
 
     Raises:
       ConfigError: another command has added rows, or has launched a run there.
@@ -94,50 +94,19 @@ def _with_actors(logdir: Path, before: Record, plan: Plan, actors: Sequence[Proc
     names = [process.name for process in now.plan.processes]
     if (now.run_id, names) != (before.run_id, [each.name for each in before.plan.processes]):
         raise ConfigError(f"{logdir}: another command has changed the run meanwhile; try again")
-    if not actors:
-        return now
     known = {node.name: node for node in now.plan.nodes}
-    machines = {*known, *(process.node for process in actors)}
-    nodes = tuple(known.get(node.name, node) for node in plan.nodes if node.name in machines)
-    processes = plan.processes
-    if len(names) + len(actors) < len(processes):  # their flags count actors that are not there
-        processes = (*now.plan.processes, *actors)
-    record = now._replace(plan=plan._replace(nodes=nodes, processes=processes))
+    nodes = tuple(known.get(node.name, node) for node in plan.nodes)
+    record = now._replace(plan=plan._replace(nodes=nodes))
     save(record, logdir)
     return record
 
 
-def _start(
-    launcher: Launcher, machines: Machines, logdir: Path, actors: Sequence[ProcessSpec]
-) -> dict[str, None | ClusterError]:
-    names = {process.node for process in actors}
-    if not names:
-        return {}
-    listed = _listed([process.name for process in actors])
-    note = f"in the run now: {listed}; {_restart(logdir)} starts those of a machine"
-    with _saying(note):
-        runners = [runner for runner in machines.reached() if runner.node.name in names]
-        return on_all(runners, lambda runner: _add_on(launcher, runner))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(overview.spans(names))
+def _listed(actors: Iterable[ProcessSpec]) -> str:
+    return ", ".join(overview.spans(process.name for process in actors))
 
 
 def _restart(logdir: Path) -> str:
     return user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
-
-
-def _left_out(machines: Collection[str], actors: Sequence[ProcessSpec], logdir: Path) -> str:
-    """Returns what to do about unreachable machines, and the rows from the first of them on."""
-    names, after = ", ".join(sorted(machines)), ""
-    if others := [process.name for process in actors if process.node not in machines]:
-        after = f", nor rows after them ({_listed(others)})"
-    again = user_commands.frontend("add", f"--logdir={logdir}")
-    return (
-        f"the rows of {names} were not added{after}; correct them, take them out, or move them to"
-        f" the end of the CSV: then, {again} tries again"
-    )
 
 
 @contextlib.contextmanager
