@@ -12,7 +12,6 @@ from typing import Any
 from impala_tf.config import ConfigError, Given, actors_wait, command_line, user_commands
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.ending import end
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Checked,
@@ -25,6 +24,7 @@ from impala_tf.frontend.launcher import (
 )
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.node.state import CANCELLED
+from impala_tf.frontend.operate import end
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load

@@ -26,7 +26,6 @@ from impala_tf.frontend import (
     project,
     setup,
 )
-from impala_tf.frontend.ending import STOP_S
 from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import plan_of
@@ -124,7 +123,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("stop", "target", metavar="NAME|HOST", nargs="?",
            help="a process, such as actor-2, or a machine; default: the whole run")  # fmt: skip
     option("stop", "--timeout_s", type=float,
-           help=f"how long to wait for the processes; default: {STOP_S:g}")  # fmt: skip
+           help=f"how long to wait for the processes; default: {operate.STOP_S:g}")  # fmt: skip
     option("restart", "target", metavar="NAME|HOST",
            help="a process, such as actor-2, or a machine")  # fmt: skip
     option("revoke", "host", metavar="HOST", help="a machine with actors")

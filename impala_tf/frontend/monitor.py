@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.ending import MAY_BE_LOST, STOP_S, end_processes, lost_work
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.operate import MAY_BE_LOST, STOP_S, end_processes, lost_work
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
 from impala_tf.frontend.questions import give_up_asking
 from impala_tf.frontend.record import NAME, Record, load
