@@ -18,14 +18,13 @@ from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load, save
-from impala_tf.machine import certificates
 
 
 def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
-    If one of their machines cannot be reached, no row is added: its address may be wrong, and
-    without it, the actors after it would have other numbers.
+    If one of their machines cannot be reached, or was revoked, no row is added: its address may be
+    wrong, and without it, the actors after it would have other numbers.
 
     Args:
       logdir: the run's logdir, on this machine.
@@ -40,12 +39,12 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
         print("the workers CSV has no new rows")
         return 0
     launcher = Launcher(record, logdir)
-    _refuse_revoked(launcher, {process.node for process in new})
     plan = snapshot.with_code(plan, snapshot.load(logdir).digest)
     plan = plan._replace(nodes=_with_ids(plan.nodes, record.plan.nodes))
     nodes = plan.nodes_of([process.name for process in new])
     with connected(nodes, passwords, accept_new_host_keys) as machines:
-        if lines := problems(machines.found):
+        refused = on_all(machines.reached(), launcher.refuse_revoked)
+        if lines := problems(machines.found) + problems(refused):
             again = user_commands.frontend("add", f"--logdir={logdir}")
             lines.append(
                 f"no row was added; correct the rows or take them out: then, {again} tries again"
@@ -128,20 +127,6 @@ def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
         secrets = secrets_here(launcher.record)
         question = {"orders": orders_for(launcher.record, runner.node), "secrets": secrets}
         ask_agent(runner, "add", question, 120.0)
-
-
-def _refuse_revoked(launcher: Launcher, machines: Collection[str]) -> None:
-    """Raises ConfigError if rows name revoked machines, before anything of them is in the run."""
-    lines = []
-    for name in sorted(machines):
-        folder = certificates.revoked_folder(launcher.credentials, name)
-        if folder is not None:
-            lines.append(
-                f"--workers_csv_path={launcher.record.workers_csv_path}: {name} was revoked; take"
-                f" its new rows out, or delete {folder} and launch the run again to let it in"
-            )
-    if lines:
-        raise ConfigError(lines)
 
 
 def _new_actors(record: Record, plan: Plan) -> list[ProcessSpec]:

@@ -7,14 +7,12 @@ LOGDIR/ENGINE.json (SSH: cluster.json), on the machine where the run was submitt
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
 from impala_tf.logdir import write_atomically
@@ -96,30 +94,6 @@ class Engine(Protocol[Job]):
         Raises:
           ClusterError: the engine refuses.
         """
-
-
-def called(name: str, command: Sequence[str], timeout_s: float, text: str | None = None) -> str:
-    """Returns the output of a command of the engine's own tool.
-
-    Args:
-      name: the command's name in errors.
-      command: the command's words.
-      timeout_s: how long it may take.
-      text: its input.
-
-    Raises:
-      ClusterError: it cannot be run, or fails; with the last line of its error output.
-    """
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=timeout_s
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ClusterError(f"{name}: {error}") from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
-        raise ClusterError(f"{name}: {lines[-1]}")
-    return done.stdout
 
 
 def print_frames(status: str, is_there: bool = True) -> None:

@@ -23,7 +23,6 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines.engine import (
     OF_THE_LAUNCH,
     Hooks,
-    called,
     print_commands,
     print_frames,
     print_process,
@@ -264,4 +263,12 @@ def _queue(job: Job, form: str) -> list[str]:
 
 
 def _slurm(*command: str) -> str:
-    return called(command[0], command, _COMMAND_S)
+    """Returns the output of a command of Slurm. Raises ClusterError if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        raise ClusterError(f"{command[0]}: {lines[-1]}")
+    return done.stdout

@@ -20,10 +20,7 @@ def before(orders: Orders) -> dict[str, ProcessState]:
 
     `pid` is set for processes that are still alive. {} if this is the run's first supervisor.
     """
-    try:
-        state = files.read_state(files.state_path(orders.logdir, orders.node))
-    except ValueError:
-        return {}
+    state = files.read_state(files.state_path(orders.logdir, orders.node))
     # A container that starts again has a new run with the same run_id.
     if state is None or (state.run_id, state.start) != (orders.run_id, orders.start):
         return {}
