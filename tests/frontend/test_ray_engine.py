@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from impala_tf.config import ConfigError, Given, problems
+from impala_tf.config import ConfigError, Given
 from impala_tf.frontend.engines import ray, ray_cluster
 from tests.helpers.runs import PROJECT
 
@@ -66,22 +66,6 @@ def test_without_ray_the_extra_is_named(
     assert "--engine=ray: needs the extra ray: " in err
     assert err.endswith("[ray]'\n")
     assert not logdir.exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        (
-            {"engine": "ray", "ray_actor_resources": "CPU=1,GPU=x"},
-            "--ray_actor_resources=CPU=1,GPU=x: GPU=x must be an amount",
-        ),
-        ({"engine": "ray", "end_command": "poweroff"}, "--end_command: the nodes belong to"),
-        ({"engine": "ray", "mode": "test"}, "--engine=ray: trains"),
-    ],
-)
-def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:
-    (found,) = problems(Given(flags))
-    assert found.startswith(line)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"address": "a", "run": {"namespace": 1}}'])

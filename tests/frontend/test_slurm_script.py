@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.config import ConfigError, Given, problems, user_commands
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines import slurm
 
 GOLDEN = Path(__file__).with_name("slurm.golden.sh")
@@ -83,19 +83,6 @@ def test_one_node_needs_no_heterogeneous_job() -> None:
 def test_what_is_no_option_is_named(options: str) -> None:
     with pytest.raises(ConfigError, match="--slurm_options="):
         render(slurm_options=options)
-
-
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        ({"slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
-        ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
-        ({"engine": "slurm", "num_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
-    ],
-)
-def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:
-    (found,) = problems(Given(flags))
-    assert found.startswith(line)
 
 
 def test_without_sbatch_nothing_is_written(
