@@ -21,7 +21,7 @@ PYTHON ?= python3
 VENV := .venv
 INSTALL := $(VENV)/bin/python -m impala_tf.frontend.install
 
-# The defaults, over as many frames as Pong needs on two cores; see sandbox/pong.md.
+# The defaults, over as many frames as Pong needs on two cores; see sandbox/atari.md.
 LEVEL := PongNoFrameskip-v4
 SEEDS := 3
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --total_environment_frames=8000000

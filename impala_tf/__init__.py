@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 # Use oneDNN's convolutions; TensorFlow reads this when it is imported. On processors without AVX512
-# it would use its own, which take twice as long (sandbox/speed_records.md).
+# it would use its own, which take twice as long (sandbox/speed.md).
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 

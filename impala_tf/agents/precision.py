@@ -61,7 +61,7 @@ def _on_gpu(agent: AgentConfig, details: dict[str, Any]) -> str:
     """Returns what --precision=auto means on a GPU.
 
     On GPUs, bfloat16 speeds up residual networks, but not networks with few convolutions (measured,
-    see sandbox/speed_records.md).
+    see sandbox/speed.md).
     """
     has_bfloat16 = details.get("compute_capability", (0, 0)) >= _AMPERE
     is_residual = composition(agent.agent_name).torso.is_residual

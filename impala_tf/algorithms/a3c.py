@@ -83,7 +83,7 @@ ALGORITHM = Algorithm(
         "envs_per_actor": 4,
     },
     image_defaults={"reward_clipping": "abs_one", "learning_rate": 1e-3},
-    # Measured, see sandbox/cartpole.md.
+    # Measured, see sandbox/vectors.md.
     vector_defaults={
         "initialization": "orthogonal",
         "vtrace_lambda": 1.0,

@@ -60,7 +60,7 @@ ALGORITHM = Algorithm(
     uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
     estimate=estimate,
     objective=objective,
-    # Measured, see sandbox/continuous.md. Nothing is clipped, so a batch has two uses, not eight.
+    # Measured, see sandbox/vectors.md. Nothing is clipped, so a batch has two uses, not eight.
     continuous_defaults={
         "agent_name": "SeparateMLPAgent",
         "discounting": 0.993,

@@ -105,7 +105,7 @@ ALGORITHM = Algorithm(
         "gradients_clipping": 0.5,
         "batch_size": None,
     },
-    # Measured, see sandbox/continuous.md.
+    # Measured, see sandbox/vectors.md.
     continuous_defaults={
         "agent_name": "SeparateMLPAgent",
         "total_environment_frames": 2_000_000,

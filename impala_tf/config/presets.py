@@ -52,7 +52,7 @@ _PAPER: Flags = {
     "replay_sampling": "prioritized",
     "envs_per_actor": 8,
 }
-# Vectors are not in the paper: measured, see sandbox/cartpole.md.
+# Vectors are not in the paper: measured, see sandbox/vectors.md.
 _PAPER_VECTOR: Flags = {
     "agent_name": "MLPAgent",
     "total_environment_frames": 1_500_000,
@@ -63,7 +63,7 @@ _PAPER_VECTOR: Flags = {
     "envs_per_actor": 32,
 }
 
-# Measured on two cores, see sandbox/pong.md and sandbox/breakout.md.
+# Measured on two cores, see sandbox/atari.md.
 _TUNED: Flags = {
     **_PAPER,
     "algorithm": "appo",
@@ -149,7 +149,7 @@ MANY_ACTORS actors for each learner."""
 MANY_ACTORS = 16
 """Each gradient step has a fixed cost, so small batches would slow down a learner of many
 actors."""
-# Measured on HalfCheetah, Hopper and Walker2d, see sandbox/continuous.md. A robot's step is cheap,
+# Measured on HalfCheetah, Hopper and Walker2d, see sandbox/vectors.md. A robot's step is cheap,
 # so a gradient step for every 64 of them pays off. With a discount of 0.99, a robot that runs fast
 # but falls after 400 steps is as good as one that stays up for 600; with 0.995, some only learn to
 # stand.
@@ -166,7 +166,7 @@ TUNED_ROBOTS: Flags = {
     "learning_rate_end": 0.0,
 }
 """{flag: value} of vectors with continuous actions, with the tuned preset's own algorithm."""
-# Measured, see sandbox/cartpole.md. Once the pole stands, advantages are noise that is scaled up to
+# Measured, see sandbox/vectors.md. Once the pole stands, advantages are noise that is scaled up to
 # 1. With a learning rate that falls with the frames alone, some runs then forget what they learned.
 TUNED_VECTORS: Flags = {"learning_rate_schedule": "kl"}
 """{flag: value} of vectors with discrete actions, with the tuned preset's own algorithm."""

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 def test_cartpole_is_learned_and_played(start: Callable[..., Run], tmp_path: Path) -> None:
     """A random agent has 20, one that always moves in one direction 10; 500 is the most.
 
-    A run may end in a bad moment (sandbox/pqn.md), so its best one counts.
+    A run may end in a bad moment (sandbox/vectors.md), so its best one counts.
     """
     code, out, err = start(
         "--algorithm=pqn", "--level_name=CartPole-v1", "--total_environment_frames=300000",
