@@ -10,7 +10,7 @@ takes batches from its bounded queue, and lets actors act as `impala_tf.transpor
 link carries --mbit each way, first come, first served, and its server has one thread. The fixed
 cost of a gradient step does not shrink with --learner_cores or --learner_speedup (how much faster
 updates are than on the measured machine, say on a GPU). Prints a row for each number of actors.
-FLAG: the benchmark's flags, except --parameter_lag, which must have been 1. `benchmark_scale.py`
+FLAG: the benchmark's flags, except --parameter_lag, which must have been 1. `benchmark.py scale`
 does the same with real connections, as many as one machine can hold.
 """
 
