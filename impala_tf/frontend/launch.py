@@ -54,8 +54,7 @@ def launch(
 
     Raises:
       ConfigError: the workers CSV cannot be used, or the logdir holds another run. Nothing was
-        started. No connection was opened for a bad CSV, unless it names one machine in two ways,
-        which only the machine can tell.
+        started, and no connection was opened for a bad CSV.
     """
     plan, passwords = plan_of(given, sys.executable)
     check_secrets(given)
@@ -147,8 +146,7 @@ def _refuse_lost_checkpoints(
         return
     if given["mirror"] and command_line.parse(written.flags)["mirror"] == given["mirror"]:
         return  # the mirror has the checkpoints
-    # It may be the same machine even under another name.
-    if now.name == before.name or first.machine_id == before.machine_id:
+    if now.name == before.name:
         refuse_to_begin_again(launcher.record, first)
         return
     raise ConfigError(
@@ -179,8 +177,6 @@ def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path)
 def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
     results = on_all(machines.reached(), launcher.check, "checking")
     failed = {n: result for n, result in results.items() if isinstance(result, ClusterError)}
-    if twice := launcher.named_twice(good(results)):
-        raise ConfigError(twice)
     _require_enough(given, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
     plan = launcher.record.plan

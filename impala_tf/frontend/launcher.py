@@ -25,7 +25,6 @@ from impala_tf.frontend.plan import (
     NodeSpec,
     Plan,
     make_plan,
-    named_twice,
     passwords,
 )
 from impala_tf.frontend.record import Record, launched_beside, load, save
@@ -44,7 +43,6 @@ class Checked(NamedTuple):
     workdir: str
     logdir: str
     """Absolute, as is workdir."""
-    machine_id: str
     run: Mapping[str, Any]
     """"flags" and "sources" of the run in the logdir; {} if there is none."""
     has_files: bool
@@ -95,7 +93,6 @@ def new_record(plan: Plan, given: Given) -> Record:
         launched_unix_s=time.time(),
         workers_csv_path=str(Path(cluster.workers_csv_path or "").resolve()),
         flags=tuple(configs.to_flags(given)),
-        level_name=project.own_names(given),
         plan=plan,
         max_hours=cluster.max_hours,
         end_command=cluster.end_command,
@@ -203,10 +200,7 @@ class Launcher:
             )
         if lines:
             raise ClusterError(lines)
-        return Checked(
-            answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"],
-            answer["has_files"],
-        )  # fmt: skip
+        return Checked(answer["workdir"], answer["logdir"], answer["run"], answer["has_files"])
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
         try:
@@ -255,21 +249,11 @@ class Launcher:
           ConfigError: the run would start again from frame 0.
         """
         checked = {runner.node.name: self.check(runner)}
-        if lines := self.named_twice(checked):
-            raise ClusterError(lines)
         is_mirrored = bool(command_line.parse(self.record.flags)["mirror"])
         if runner.node.name == self.record.first_learner().name and not is_mirrored:
             refuse_to_begin_again(self.record, checked[runner.node.name])
         self.remember(checked)
         self.start(runner)
-
-    def named_twice(self, checked: Mapping[str, Checked]) -> list[str]:
-        """Returns one line for each two names of one machine; see `plan.named_twice`.
-
-        Args:
-          checked: the results of `check`, which the record may not have yet.
-        """
-        return named_twice(_with(self.record.plan.nodes, checked), self.record.workers_csv_path)
 
     def remember(self, checked: Mapping[str, Checked]) -> None:
         """Writes cluster.json, with the absolute folders of the machines."""
@@ -312,7 +296,7 @@ def refuse_to_begin_again(record: Record, found: Checked) -> None:
 
 def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:
     return tuple(
-        node._replace(workdir=found.workdir, logdir=found.logdir, machine_id=found.machine_id)
+        node._replace(workdir=found.workdir, logdir=found.logdir)
         if (found := checked.get(node.name))
         else node
         for node in nodes

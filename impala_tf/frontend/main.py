@@ -210,9 +210,7 @@ def _setup(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords = plan_of(_given(options), sys.executable)
     print(overview.text(plan), end="")
-    findings = preflight.examine(
-        plan, passwords, options.accept_new_host_keys, _own_names(options), options.workers_csv_path
-    )
+    findings = preflight.examine(plan, passwords, options.accept_new_host_keys, _own_names(options))
     return preflight.show(findings, overview.wide_console())
 
 

@@ -54,8 +54,6 @@ class NodeSpec(NamedTuple):
     """The only host key to accept: 'TYPE BASE64' or 'SHA256:...'."""
     csv_line: int = 0
     """The line of the first row that names the machine."""
-    machine_id: str = ""
-    """The machine's own identity, once it was asked; see `frontend.node.agent.check`."""
     code: str = ""
     """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
 
@@ -348,29 +346,6 @@ def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
 def _absolute(path: str | None) -> str | None:
     """Returns an absolute path: later commands for the run may be given in another folder."""
     return None if path is None else str(Path(path).expanduser().absolute())
-
-
-def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
-    """Returns one line for each two nodes of a plan that are one machine.
-
-    Each would start a supervisor there, and these would close each other's windows.
-
-    Args:
-      nodes: the plan's nodes; those that were asked have a `machine_id`.
-      csv: the path of the workers CSV.
-    """
-    nodes_by_id: dict[str, NodeSpec] = {}
-    lines = []
-    for node in nodes:
-        other = nodes_by_id.setdefault(node.machine_id, node) if node.machine_id else node
-        if other.name != node.name:
-            first, second = sorted((other, node), key=lambda each: each.csv_line)
-            lines.append(
-                f"{csv}:{second.csv_line}: {second.name} is the same machine and user as "
-                f"{first.name} in line {first.csv_line}: give both rows the same ssh_host (or ip), "
-                "ssh_port and ssh_username"
-            )
-    return lines
 
 
 def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:

@@ -30,7 +30,7 @@ from impala_tf.frontend.errors import ClusterError, setup_may_mend
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.node import probe
 from impala_tf.frontend.parallel import connected, on_all
-from impala_tf.frontend.plan import Plan, named_twice
+from impala_tf.frontend.plan import Plan
 
 PROBE = b"".join(Path(each).read_bytes() for each in (this_machine.__file__, probe.__file__))
 """The program that looks at a machine, and all that it needs, as text."""
@@ -57,13 +57,11 @@ def examine(
     known: Mapping[str, Secret],
     accept_new_host_keys: bool,
     level_name: str = "",
-    csv: str = "",
 ) -> list[Finding]:
     """Returns the findings about every machine of a plan, machine by machine."""
     digests = project.digests(project.files(level_name))
-    ids: dict[str, str] = {}
     with connected(plan.nodes, known, accept_new_host_keys) as machines:
-        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests, ids))
+        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests))
         reached = _reach(plan, machines.reached(), checked)
         connections = dict(machines.found)
     findings = []
@@ -73,8 +71,6 @@ def examine(
             findings.append(Finding(name, "SSH", "bad", str(result).removeprefix(f"{name}: ")))
             continue
         findings += result + [finding for finding in reached if finding.node == name]
-    nodes = [node._replace(machine_id=ids.get(node.name, "")) for node in plan.nodes]
-    findings += [Finding("all", "CSV", "bad", line) for line in named_twice(nodes, csv)]
     return findings
 
 
@@ -107,12 +103,9 @@ def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 
 
-def _check(
-    plan: Plan, runner: CommandRunner, digests: Mapping[str, str], ids: dict[str, str]
-) -> list[Finding]:
-    """Returns the findings about a machine; adds its machine_id to `ids`."""
+def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> list[Finding]:
     node, processes = runner.node, plan.on(runner.node)
-    verdicts = [_project(plan, runner, digests, ids)]
+    verdicts = [_project(plan, runner, digests)]
     if not node.is_local:
         verdicts = [("SSH", "ok", "host key known, logged in"), *verdicts]
     groups = [process.group for process in processes if process.group]
@@ -143,9 +136,7 @@ def _check(
     return [Finding(node.name, *verdict) for verdict in verdicts]
 
 
-def _project(
-    plan: Plan, runner: CommandRunner, digests: Mapping[str, str], ids: dict[str, str]
-) -> _Verdict:
+def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _Verdict:
     node = runner.node
     question = {"manifest": {} if node.is_local else digests, "tmux_sess": plan.tmux_sess,
                 "addresses": []}  # fmt: skip
@@ -154,7 +145,6 @@ def _project(
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         return "project", "bad", f"{text}; run {_set_up()}" if setup_may_mend(text) else text
-    ids[node.name] = answer["machine_id"]
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"

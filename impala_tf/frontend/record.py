@@ -29,8 +29,6 @@ class Record(NamedTuple):
     """Absolute. Passwords, if there are any, are read again from this file."""
     flags: tuple[str, ...]
     """The flags of the launch."""
-    level_name: str
-    """The level and the names of the user's own code; see `project.own_names`."""
     plan: Plan
     max_hours: float | None = None
     end_command: str | None = None

@@ -100,7 +100,7 @@ def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machin
     record = load(run.logdir)
     (here,) = record.plan.nodes
     before = record.plan._replace(
-        nodes=(here._replace(name="10.9.8.7", machine_id="another"),),
+        nodes=(here._replace(name="10.9.8.7"),),
         processes=tuple(each._replace(node="10.9.8.7") for each in record.plan.processes),
     )
     save(record._replace(plan=before), run.logdir)

@@ -100,7 +100,7 @@ def test_the_whole_plan(tmp_path):
 def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatch):
     """Debian's /etc/hosts has 127.0.1.1 for the machine's own name; actors elsewhere would wait."""
     answer = {"windows": [], "running": [], "taken": [], "foreign": [], "workdir": "", "logdir": "",
-              "machine_id": "", "run": {}, "has_files": False}  # fmt: skip
+              "run": {}, "has_files": False}  # fmt: skip
 
     def check(rows, loopback):
         asked = mock.Mock(return_value={**answer, "loopback": loopback})
@@ -197,7 +197,7 @@ def test_rows_of_this_machine_must_agree(tmp_path):
 def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
     plan = make_plan(GIVEN, rows(), here(tmp_path))
     assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
-    record = Record("id", 1.5, "/w.csv", ("--seed=1",), "CartPole-v1", plan, end_command="halt")
+    record = Record("id", 1.5, "/w.csv", ("--seed=1",), plan, end_command="halt")
     save(record, tmp_path)
     assert load(tmp_path) == record
     assert "canary" not in (tmp_path / "cluster.json").read_text()
@@ -219,7 +219,7 @@ def test_the_record_grows_only_linearly_with_the_machines(tmp_path):
             rows()[1],
             *(Row(9 + k, "actor", f"10.1.{k // 250}.{k % 250}") for k in range(machines)),
         ]
-        record = Record("id", 1.5, "/w.csv", (), "x", make_plan(GIVEN, many, here(tmp_path)))
+        record = Record("id", 1.5, "/w.csv", (), make_plan(GIVEN, many, here(tmp_path)))
         save(record, tmp_path)
         return (tmp_path / "cluster.json").stat().st_size
 

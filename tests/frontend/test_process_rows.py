@@ -23,7 +23,7 @@ def launched(folder, state, told, *notes):
     here = LocalNode(folder, "/py", folder / "logs", lambda ip: True)
     given = Given().replace(level_name="CartPole-v1", logdir=str(folder / "logs"))
     plan = make_plan(given, [Row(2, "learner", "localhost", 8001)], here)
-    record = Record("id", 0.0, str(Path("w.csv")), (), "CartPole-v1", plan, end_command="")
+    record = Record("id", 0.0, str(Path("w.csv")), (), plan, end_command="")
     process = ProcessState("learner-0", state, detail=told.rstrip("; "))
     node = NodeState("id", "0", 1, 1, "boot", 0.0, 0.0, {"learner-0": process})
     return record, Look(node, False, False, 0.0, {0: a_status(notes=list(notes))})

@@ -75,7 +75,6 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
       "foreign": those of "addresses" that are not this machine's.
       "loopback": those of "names" that mean a loopback address here, so others cannot use them.
       "taken": those of "ports" where another process listens.
-      "machine_id": equal for two nodes that are the same user on the same machine.
       "run": "flags" and "sources" from the logdir's config.json; {} without a run.
       "has_files": whether the logdir has any files of a run.
     """
@@ -99,7 +98,6 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
         "loopback": [host for host in asked.get("names", ()) if is_loopback_name(host)],
         "taken": [address for address in asked.get("ports", ()) if is_taken(*address)],
-        "machine_id": session.server(),
         "run": _run_in(logdir),
         "has_files": any((logdir / name).exists() for name in _OF_A_RUN),
     }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import libtmux
 from libtmux.exc import LibTmuxException, TmuxCommandNotFound
 
 from impala_tf.frontend.node.shells import command_line
-from impala_tf.frontend.node.state import AgentError, boot_id
+from impala_tf.frontend.node.state import AgentError
 
 _FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{@impala_run}:#{window_name}"
 _WIDTH, _HEIGHT = 160, 48  # until somebody attaches to the session
@@ -49,14 +48,6 @@ class RunSession:
             self._server.cmd("-V")
         except TmuxCommandNotFound as error:
             raise AgentError("tmux is missing; on Debian: apt-get install tmux") from error
-
-    def server(self) -> str:
-        """Returns an id of this user's tmux server on this machine.
-
-        Containers on one host have the same boot id, but folders of their own.
-        """
-        folder = Path(os.environ.get("TMUX_TMPDIR") or "/tmp").stat()  # as in tmux(1)
-        return f"{boot_id()} {os.getuid()} {folder.st_dev}:{folder.st_ino}"
 
     def windows(self) -> list[Window]:
         """Returns the session's windows; [] if the session does not exist."""
