@@ -19,7 +19,8 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from impala_tf.config import user_commands
 from impala_tf.config.plug_ins import FOLDERS_VARIABLE
-from impala_tf.frontend.errors import ClusterError, NoCodeError
+from impala_tf.frontend.errors import ClusterError, NoCodeError, NotSetUpError
+from impala_tf.frontend.node.state import REFUSED
 from impala_tf.frontend.plan import NodeSpec
 
 TIMEOUT_S = 60.0
@@ -183,6 +184,7 @@ def ask_agent(
 
     Raises:
       NoCodeError: "check" finds no folder with the run's code.
+      NotSetUpError: the machine has no project folder, interpreter or package that it needs.
       ClusterError: the machine is unreachable or the task fails.
     """
     node = runner.node
@@ -195,11 +197,13 @@ def ask_agent(
     message = {"logdir": node.logdir, "node": node.id, **question}
     done = runner.run(command, json.dumps(message).encode(), timeout_s)
     if done.status == NO_WORKDIR:
-        raise ClusterError(f"{node.name}: {node.workdir}: no such folder")
+        raise NotSetUpError(f"{node.name}: {node.workdir}: no such folder")
     if done.status == NO_CODE:
         raise NoCodeError(f"{node.name}: {node.code}: no such folder")
-    if done.status != 0:
+    if done.status == REFUSED:
         raise ClusterError(f"{node.name}: {done.last_line}")
+    if done.status != 0:
+        raise NotSetUpError(f"{node.name}: {done.last_line}")
     return answer_of(node, done)
 
 

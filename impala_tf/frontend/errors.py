@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-
-_NOT_OF_SETUP = (
-    "the connection was lost", "tmux is missing", "belongs to another user",
-    "no answer within",
-    "does not answer any more", "where an answer was expected",
-    *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)),
-)  # fmt: skip
-
 
 class ClusterError(Exception):
     """Machines that cannot be used: one line per problem. The command exits with status 1."""
@@ -30,6 +20,5 @@ class NoCodeError(ClusterError):
     """A machine has no folder with the run's code yet."""
 
 
-def setup_may_mend(problem: str) -> bool:
-    """Tells whether `frontend setup` may solve a machine's problem."""
-    return not any(text in problem for text in _NOT_OF_SETUP)
+class NotSetUpError(ClusterError):
+    """A machine cannot run the project's code: `frontend setup` has to install something."""

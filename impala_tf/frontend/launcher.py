@@ -16,7 +16,7 @@ from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError, NoCodeError, setup_may_mend
+from impala_tf.frontend.errors import ClusterError, NoCodeError, NotSetUpError
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
@@ -157,8 +157,8 @@ class Launcher:
         }
         try:
             answer = self._ask(runner, question)
-        except ClusterError as error:
-            if node.is_local or not setup_may_mend(error.problems[0]):
+        except NotSetUpError as error:
+            if node.is_local:
                 raise
             csv = f"--workers_csv_path={self.record.workers_csv_path}"
             again = user_commands.frontend("setup", csv)

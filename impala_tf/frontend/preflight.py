@@ -26,7 +26,7 @@ from impala_tf.frontend.connection import (
     ask_agent,
     python_of,
 )
-from impala_tf.frontend.errors import ClusterError, setup_may_mend
+from impala_tf.frontend.errors import ClusterError, NotSetUpError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.node import probe
 from impala_tf.frontend.parallel import connected, on_all
@@ -144,7 +144,8 @@ def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _
         answer = ask_agent(runner, "check", question)
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
-        return "project", "bad", f"{text}; run {_set_up()}" if setup_may_mend(text) else text
+        advice = f"; run {_set_up()}" if isinstance(error, NotSetUpError) else ""
+        return "project", "bad", text + advice
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"

@@ -3,7 +3,7 @@
 import pytest
 
 from impala_tf.frontend.connection import LocalRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError, setup_may_mend
+from impala_tf.frontend.errors import ClusterError, NotSetUpError
 from impala_tf.frontend.main import main
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.preflight import run_probe
@@ -24,7 +24,16 @@ def test_a_python_that_says_something_else_first_is_named(tmp_path, ask):
         ask(LocalRunner(node))
     said = "printed 'loading modules ...' where an answer was expected"
     assert str(caught.value) == f"gpu7: {python} {said}"
-    assert not setup_may_mend(str(caught.value))
+    assert not isinstance(caught.value, NotSetUpError)
+
+
+def test_an_interpreter_without_a_package_needs_setup(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho \"No module named 'grpc'\" >&2\nexit 1\n")
+    python.chmod(0o755)
+    node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), str(python), "logs")
+    with pytest.raises(NotSetUpError, match="gpu7: No module named 'grpc'"):
+        ask_agent(LocalRunner(node), "check", {})
 
 
 def test_a_machine_that_is_lost_while_it_listens_does_not_hide_the_findings(

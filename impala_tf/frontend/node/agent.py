@@ -3,7 +3,7 @@
 `python -m impala_tf.frontend.node.agent TASK` does one task.
 
 The current folder is the project's, and the interpreter is that of the processes. Errors that a
-user can fix are printed as one line, with exit status 1.
+user can fix are printed as one line, with the exit status REFUSED.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from impala_tf.frontend.node.private import (
     write_credentials,
     write_secrets,
 )
-from impala_tf.frontend.node.state import AgentError, NodeState, Orders
+from impala_tf.frontend.node.state import REFUSED, AgentError, NodeState, Orders
 from impala_tf.frontend.node.stopping import stop
 from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
@@ -355,7 +355,7 @@ def main(arguments: list[str]) -> int:
         answer = TASKS[arguments[0]](json.load(sys.stdin))
     except (AgentError, OSError) as error:
         print(error, file=sys.stderr)
-        return 1
+        return REFUSED
     print(json.dumps(answer))
     return 0
 

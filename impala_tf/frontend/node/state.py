@@ -30,6 +30,8 @@ class AgentError(Exception):
     """A task that cannot be done on this machine; the message says why, in one line."""
 
 
+REFUSED = 122
+"""Exit status of the agent after an `AgentError`. Others mean that it could not run at all."""
 CANCELLED = "the launch was interrupted"
 """The beginning of the `AgentError` of a cancelled launch."""
 HEARTBEAT_S = 2.0
