@@ -7,7 +7,7 @@ import dataclasses
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +63,6 @@ class Row:
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
 _NEEDED = ("job", "ip")
-_BLANKS = " \t"
 _OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key")
 
 
@@ -71,7 +70,8 @@ def read_workers(path: Path) -> list[Row]:
     """Returns the rows of a workers CSV, in the file's order. Opens no connection.
 
     The columns may be in any order. Lines that start with '#' and empty lines are skipped; a
-    byte-order mark and CRLF line ends are fine.
+    byte-order mark, CRLF line ends and blanks after commas are fine. A password that begins with a
+    blank needs quotes.
 
     Raises:
       ConfigError: with every problem of the file, one line each: `file:line: column: problem`.
@@ -144,7 +144,9 @@ def _records(path: Path, problems: list[str]) -> list[tuple[int, list[str]]]:
         return []
     # Comments become empty lines, so that the reader counts the file's lines.
     reader = csv.reader(
-        ("\n" if line.lstrip().startswith("#") else line for line in lines), strict=True
+        ("\n" if line.lstrip().startswith("#") else line for line in lines),
+        strict=True,
+        skipinitialspace=True,
     )
     records, first_line = [], 1
     try:
@@ -183,10 +185,6 @@ def _row(
 ) -> Row | None:
     before = len(problems)
     values = values[: len(columns)] + _without_blanks_at_end(values[len(columns) :])
-    if quoted := _quoted_late(columns, values):
-        text = 'leave no blank before the quote, as in ,"0,1"'
-        problems += [f"{path}:{line}: {name}: {text}" for name in quoted]
-        return None
     if len(values) > len(columns):
         problems.append(
             f"{path}:{line}: {columns[-1]}: {len(columns)} columns, but {len(values)} fields; a"
@@ -196,7 +194,8 @@ def _row(
     fields: dict[str, Any] = {}
     texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
     for name, text in texts.items():
-        text = _password(texts) if name == "ssh_password" else text.strip(_BLANKS)
+        if name != "ssh_password" or not text.strip():
+            text = text.strip(" \t")
         try:
             if text or name in _READ_EMPTY:
                 fields[name] = _PARSERS[name](text)
@@ -210,34 +209,10 @@ def _row(
     return None if len(problems) > before else Row(line=line, **fields)
 
 
-def _quoted_late(columns: list[str], values: list[str]) -> list[str]:
-    """Returns the columns whose quotes were not read as such. A password may look like that."""
-    fits = len(values) <= len(columns)
-    return [
-        name
-        for name, text in zip(columns, values, strict=False)
-        if re.match(rf'[{_BLANKS}]+"', text) and not (fits and name == "ssh_password")
-    ]
-
-
 def _without_blanks_at_end(fields: list[str]) -> list[str]:
     """Returns the fields without the empty ones that spreadsheets add at the end."""
     count = max((n for n, text in enumerate(fields, 1) if text.strip()), default=0)
     return fields[:count]
-
-
-def _password(texts: Mapping[str, str]) -> str:
-    """Returns a row's password, without leading blanks if all of the row's fields have them.
-
-    Other blanks may be a part of the password.
-    """
-    password = texts["ssh_password"]
-    _, *later = texts
-    other_fields = [texts[name] for name in later if name != "ssh_password"]
-    is_separated = "ssh_password" in later and all(
-        not text or text.startswith(tuple(_BLANKS)) for text in other_fields
-    )
-    return password.lstrip(_BLANKS) if is_separated or not password.strip(_BLANKS) else password
 
 
 def _named(problems: list[str]) -> set[str]:
