@@ -34,24 +34,27 @@ NO_CODE = 123
 """Exit status if a launch has to send the run's code first."""
 
 # Runs "$@" in the folder "$1". A line with "$0" separates the command's own output from what a
-# login shell prints before it (some .bashrc do). One line without '!', so that csh understands it,
-# too.
-_WRAPPER = (
-    r'printf "%s\n" "$0"; if [ -n "$1" ]; then cd -- "$1" || exit 125; fi; shift; '
-    'case "$1" in "~/"*) c=$HOME/${1#"~/"}; shift; set -- "$c" "$@";; esac; exec "$@"'
-)
-
+# login shell prints before it (some .bashrc do).
+_WRAPPER = f"""
+printf '%s\\n' "$0"
+if [ -n "$1" ]; then cd -- "$1" || exit {NO_WORKDIR}; fi
+shift
+case "$1" in "~/"*) c=$HOME/${{1#"~/"}}; shift; set -- "$c" "$@";; esac
+exec "$@"
+"""
 
 # Imports the agent from the folder of the run's code. The folder of a run that has ended may be
-# gone; then the project in the workdir is used. One line, for any login shell.
-_AGENT = (
-    "import os, runpy, sys; code, task = os.path.abspath(sys.argv.pop(1)), sys.argv[1]; "
-    f"there = os.path.isdir(code); there or task != 'check' or sys.exit({NO_CODE}); "
-    "sys.path[0] = code if there else os.getcwd(); "
-    "runpy.run_module('impala_tf.frontend.node.agent', run_name='__main__', alter_sys=True)"
-)
-
-
+# gone; then the project in the workdir is used.
+_AGENT = f"""
+import os, runpy, sys
+code, task = os.path.abspath(sys.argv.pop(1)), sys.argv[1]
+if not os.path.isdir(code):
+    if task == "check":
+        sys.exit({NO_CODE})
+    code = os.getcwd()
+sys.path[0] = code
+runpy.run_module("impala_tf.frontend.node.agent", run_name="__main__", alter_sys=True)
+"""
 _MODULE = "impala_tf.frontend.node.agent"
 
 
@@ -125,7 +128,11 @@ class CommandRunner(abc.ABC):
         """
         command, mark = self._wrapped(argv, in_workdir)
         done = self._run(command, stdin, timeout_s)
-        return done._replace(stdout=b"".join(without_mark(iter([done.stdout]), mark)))
+        _, begun, output = done.stdout.partition(mark)
+        if not begun:
+            shell = "its login shell starts no command as a POSIX shell does"
+            raise ClusterError(f"{self.node.name}: {shell}: {done.last_line}")
+        return done._replace(stdout=output)
 
     def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
         """Starts a command, and keeps its standard input open."""

@@ -16,7 +16,6 @@ from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.operate import MAY_BE_LOST, STOP_S, end_processes, lost_work
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
-from impala_tf.frontend.questions import give_up_asking
 from impala_tf.frontend.record import NAME, Record, load
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
@@ -111,7 +110,6 @@ class Monitor:
             pass  # The run itself continues.
         finally:
             self._closing.set()
-            give_up_asking()  # the process waits for threads that ask about late machines
             where = where_it_runs(self._launcher.record, self._machines, self._logdir)
             self._display.stop(final or f"left running: {where}")
         return status

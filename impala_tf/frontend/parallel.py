@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -16,7 +15,6 @@ from impala_tf.frontend.connection import CommandRunner, LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.questions import Ask, ask_on_terminal, give_up_asking
 
 if TYPE_CHECKING:
     from impala_tf.frontend.ssh_login import SshConnector
@@ -26,7 +24,6 @@ R = TypeVar("R")
 _MAX_AT_ONCE = 128
 _PATIENCE_S = 5.0
 _NAMED = 5
-_asking = threading.Lock()
 
 
 def try_all(
@@ -55,9 +52,6 @@ def try_all(
         if doing:
             _name_awaited(doing, futures)
         return {name: future.result() for name, future in futures.items()}
-    except KeyboardInterrupt:
-        give_up_asking()  # the process waits for its threads before it ends
-        raise
     finally:
         # After Ctrl-C, only the caller can end the work that is going on, so this must not wait.
         pool.shutdown(wait=False, cancel_futures=True)
@@ -68,7 +62,7 @@ def _name_awaited(doing: str, futures: Mapping[str, Future[R]]) -> None:
     printed = None
     while wait(futures.values(), _PATIENCE_S).not_done:
         awaited = [name for name, future in futures.items() if not future.done()]
-        if awaited and awaited != printed and not _asking.locked():
+        if awaited and awaited != printed:
             names = ", ".join(awaited[:_NAMED]) + (", ..." if awaited[_NAMED:] else "")
             count = f"{len(awaited)} of {len(futures)} machine(s)"
             print(f"{doing}: waiting for {count}: {names}", file=sys.stderr, flush=True)
@@ -134,10 +128,7 @@ class Machines:
 
 
 def connector(
-    passwords: Mapping[str, Secret],
-    accept_new_host_keys: bool,
-    known_hosts: Path | None = None,
-    ask: Ask = ask_on_terminal,
+    passwords: Mapping[str, Secret], accept_new_host_keys: bool, known_hosts: Path | None = None
 ) -> SshConnector:
     """Returns an object that logs in to machines; see `SshConnector`.
 
@@ -149,7 +140,7 @@ def connector(
         raise ConfigError(f"SSH needs the package paramiko, of the extra learner: {extra}")
     from impala_tf.frontend.ssh_login import SshConnector
 
-    return SshConnector(passwords, accept_new_host_keys, known_hosts, ask)
+    return SshConnector(passwords, accept_new_host_keys, known_hosts)
 
 
 @contextlib.contextmanager
@@ -160,12 +151,7 @@ def connected(
     known_hosts: Path | None = None,
 ) -> Iterator[Machines]:
     """Connects to machines until the block ends; see `Machines`."""
-
-    def ask(prompt: str) -> Secret | None:
-        with _asking:  # nothing else is printed meanwhile
-            return ask_on_terminal(prompt)
-
-    machines = Machines(connector(passwords, accept_new_host_keys, known_hosts, ask))
+    machines = Machines(connector(passwords, accept_new_host_keys, known_hosts))
     try:
         machines.connect(nodes, "logging in")
         yield machines

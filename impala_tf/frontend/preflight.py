@@ -97,8 +97,7 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]
 
 
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
-    # The program is sent as standard input: machines without the project must be able to run it,
-    # and some login shells do not accept arguments of several lines.
+    # The program is sent as standard input: machines without the project must be able to run it.
     read = f"{PYTHONS_OWN_FIRST}exec(sys.stdin.buffer.read({len(PROBE)}))"
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 

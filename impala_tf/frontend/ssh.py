@@ -1,9 +1,10 @@
-"""Another machine, over SSH. Commands are quoted here, and nowhere else."""
+"""Runs commands on another machine, over SSH."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +12,12 @@ import paramiko
 
 from impala_tf.frontend.connection import CommandRunner, Completed, Stream, without_mark
 from impala_tf.frontend.errors import ClusterError, said_by
-from impala_tf.frontend.node.shells import command_line
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
 
 _CHUNK = 32768
 _PIECE = 1 << 17
 _LOST = "the connection was lost"
-_NO_CHANNEL = "Timeout opening channel"  # paramiko's message
 
 # Callers get every error as an exception; paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -35,7 +34,7 @@ class SshRunner(CommandRunner):
         super().__init__(node)
         self._connector = connector
         self._lock = threading.Lock()
-        self._client: paramiko.SSHClient | None = connector.connect(node)
+        self._transport: paramiko.Transport | None = connector.connect(node)
 
     def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
         with self._errors(timeout_s):
@@ -66,17 +65,14 @@ class SshRunner(CommandRunner):
 
     def _channel(self, argv: Sequence[str], merge: bool = False) -> paramiko.Channel:
         with self._lock:
-            transport = self._client.get_transport() if self._client is not None else None
+            transport = self._transport
             if transport is None or not transport.is_active():
                 self._disconnect()
-                self._client = self._connector.connect(self.node)
-                transport = self._client.get_transport()
-        if transport is None:
-            raise paramiko.SSHException(_LOST)
+                transport = self._transport = self._connector.connect(self.node)
         channel = transport.open_session(timeout=CONNECT_TIMEOUT_S)
         channel.settimeout(CONNECT_TIMEOUT_S)
         channel.set_combine_stderr(merge)
-        channel.exec_command(command_line(argv))  # the only place where a command becomes text
+        channel.exec_command(shlex.join(argv))  # the only place where a command becomes text
         channel.settimeout(None)
         return channel
 
@@ -90,9 +86,9 @@ class SshRunner(CommandRunner):
             # The command has exited without reading all of its input.
 
     def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
 
     @contextlib.contextmanager
     def _errors(self, timeout_s: float) -> Iterator[None]:
@@ -108,10 +104,7 @@ class SshRunner(CommandRunner):
 
 
 def _why(error: Exception) -> str:
-    text = said_by(error).rstrip(".")
-    if text == _NO_CHANNEL:
-        return f"does not answer any more ({CONNECT_TIMEOUT_S:g} s)"
-    return text or _LOST
+    return said_by(error).rstrip(".") or _LOST
 
 
 class _SshStream:

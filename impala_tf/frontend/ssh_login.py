@@ -1,42 +1,249 @@
-"""Opens SSH connections: through jump hosts, with keys, passphrases and passwords."""
+"""Logs in to other machines: as ~/.ssh/config says, with the user's keys or the CSV's password."""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
+import re
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend.errors import ClusterError, said_by
-from impala_tf.frontend.host_keys import HostKeyError, HostKeys
 from impala_tf.frontend.inventory import SSH_PORT, Secret
+from impala_tf.frontend.jump_hosts import JumpHosts, ProxySocket, run_quietly
 from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.questions import Ask, ask_on_terminal
-from impala_tf.frontend.ssh_authentication import Login, MoreIsWantedError, TooManyKeysError
-from impala_tf.frontend.ssh_proxy import JumpHosts, ProxySocket
-from impala_tf.frontend.ssh_settings import SshSettings, settings_of
 
 CONNECT_TIMEOUT_S = 15.0
 _KEEPALIVE_S = 15
-_UNKNOWN = (socket.EAI_NONAME, socket.EAI_NODATA)
 _DEAD_PEER_MS = 30_000
+_RESOLVE_S = 30.0
+_TOKEN = re.compile("%(.)")
+"""Tokens in IdentityFile and ProxyCommand; `ssh -G` replaces all others."""
+# OpenSSH's "no" also accepts machines whose key has changed, which this launcher never does.
+_ACCEPT_NEW = ("accept-new", "no", "off", "false")
+_file_lock = threading.Lock()
+
+
+class SshSettings(NamedTuple):
+    """How OpenSSH would reach a machine and log in."""
+
+    hostname: str
+    port: int
+    username: str
+    key_filenames: tuple[Path, ...]
+    """Private keys, or public keys whose private half the agent has. They need not exist."""
+    identities_only: bool
+    """Whether to use only those of the agent's keys that are in `key_filenames`."""
+    known_hosts: tuple[Path, ...]
+    """New keys are added to the first one."""
+    accepts_new: bool
+    """Whether to trust machines that no file names (StrictHostKeyChecking)."""
+    host_key_name: str
+    """The machine's name in known_hosts."""
+    proxy_jump: str
+    """[USER@]HOST[:PORT] of the hops before the machine, separated by commas; '' for none."""
+    proxy_command: str
+    """The command that carries the connection; '' for none."""
+
+
+def settings_of(node: NodeSpec, ssh: Sequence[str]) -> SshSettings:
+    """Returns the settings for a machine, as OpenSSH resolves them. The CSV's columns win.
+
+    Args:
+      node: the machine.
+      ssh: the command `ssh`, with its configuration file.
+
+    Raises:
+      ClusterError: the configuration or the CSV's key cannot be used.
+    """
+    given = _ask_openssh(node, ssh)
+
+    def first(key: str) -> str:
+        value = given.get(key, [""])[0]
+        return "" if value == "none" else value
+
+    def paths(key: str) -> list[Path]:
+        words = first(key).split() or [os.devnull]
+        return [Path(word).expanduser() for word in words]
+
+    hostname, port, username = first("hostname"), int(first("port")), first("user")
+    tokens = {
+        "%": "%", "d": str(Path.home()), "h": hostname, "i": str(os.getuid()), "n": node.ssh_host,
+        "p": str(port), "r": username, "u": getpass.getuser(),
+    }  # fmt: skip
+
+    def expanded(text: str) -> str:
+        return _TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)
+
+    keys = [Path(expanded(text)).expanduser() for text in given.get("identityfile", ())]
+    if node.key_filename is not None:
+        keys = [Path(node.key_filename).expanduser(), *keys]
+        if not keys[0].is_file():
+            raise ClusterError(f"{node.name}: key_filename {keys[0]}: no such file")
+    name = hostname if port == SSH_PORT else f"[{hostname}]:{port}"
+    return SshSettings(
+        hostname=hostname,
+        port=port,
+        username=username,
+        key_filenames=tuple(keys),
+        identities_only=first("identitiesonly") == "yes",
+        known_hosts=(*paths("userknownhostsfile"), *paths("globalknownhostsfile")),
+        accepts_new=first("stricthostkeychecking") in _ACCEPT_NEW,
+        host_key_name=first("hostkeyalias") or name,
+        proxy_jump=first("proxyjump"),
+        proxy_command=expanded(first("proxycommand")),
+    )
+
+
+def _ask_openssh(node: NodeSpec, ssh: Sequence[str]) -> dict[str, list[str]]:
+    """Returns {option: its values} from `ssh -G`."""
+    command = [*ssh, "-G"]
+    command += ["-p", str(node.ssh_port)] if node.ssh_port else []
+    command += ["-l", node.ssh_username] if node.ssh_username else []
+    try:
+        done = subprocess.run(
+            [*command, "--", node.ssh_host], capture_output=True, text=True, timeout=_RESOLVE_S
+        )
+    except FileNotFoundError:
+        raise ClusterError(
+            f"{node.name}: SSH needs the command ssh, and there is none here; on Debian: apt-get"
+            " install openssh-client"
+        ) from None
+    except subprocess.TimeoutExpired:
+        slow = f"ssh -G {node.ssh_host} takes longer than {_RESOLVE_S:g} s; is a Match exec slow?"
+        raise ClusterError(f"{node.name}: ~/.ssh/config: {slow}") from None
+    if done.returncode != 0:
+        reason = (done.stderr.strip() or f"ssh -G {node.ssh_host} failed").splitlines()[-1]
+        raise ClusterError(f"{node.name}: ~/.ssh/config: {reason}")
+    options: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        option, _, value = line.partition(" ")
+        options.setdefault(option, []).append(value)
+    return options
+
+
+class HostKeyError(paramiko.SSHException):
+    """The machine's host key must not be trusted; the message says why and what to do."""
+
+
+class HostKeys:
+    """The host keys that a machine may have: the CSV's, or those of the known_hosts files."""
+
+    def __init__(self, settings: SshSettings, from_csv: str | None) -> None:
+        """Reads the files.
+
+        Args:
+          settings: the machine's name in the files, and where they are.
+          from_csv: the only key to accept: 'TYPE BASE64' or 'SHA256:...'.
+        """
+        self._name, self._files = settings.host_key_name, settings.known_hosts
+        self._accepts_new = settings.accepts_new
+        self._from_csv = from_csv
+        self._known = [from_csv] if from_csv else self._in_files(self._name)
+        if not self._known:  # as in OpenSSH, a key that is known for any port counts, too
+            without_port = re.sub(r"^\[(.*)\]:\d+$", r"\1", self._name)
+            self._on_any_port = self._in_files(without_port)
+
+    def _in_files(self, name: str) -> list[str]:
+        """Returns the keys, 'TYPE BASE64', that the files have for a machine.
+
+        OpenSSH finds them: names may be hashed, patterns, or excluded.
+        """
+        keys = []
+        for path in filter(Path.exists, self._files):
+            found = subprocess.run(
+                ["ssh-keygen", "-F", name, "-f", str(path)], capture_output=True, text=True
+            )
+            lines = [line for line in found.stdout.splitlines() if not line.startswith(("#", "@"))]
+            keys += [" ".join(line.split()[1:3]) for line in lines]
+        return keys
+
+    def prefer(self, transport: paramiko.Transport) -> None:
+        """Lets a connection ask for types of keys that can be checked."""
+        types = {key.split()[0].replace("ssh-rsa", "rsa-sha2-512") for key in self._known}
+        options = transport.get_security_options()
+        options.key_types = sorted(options.key_types, key=lambda name: name not in types)
+
+    def check(self, key: paramiko.PKey) -> None:
+        """Raises HostKeyError if the key that a machine shows is not the right one."""
+        text = f"{key.get_name()} {key.get_base64()}"
+        about = f"{key.get_name()} {key.fingerprint}"
+        if any(known.rstrip("=") in (text.rstrip("="), key.fingerprint) for known in self._known):
+            return
+        if self._from_csv:
+            raise HostKeyError(
+                f"it shows the host key {about}, not the CSV's host_key {self._from_csv}; "
+                "somebody may be intercepting the connection"
+            )
+        if self._known:
+            raise HostKeyError(
+                f"the host key has CHANGED: {about} is not in known_hosts, which has another one;"
+                " somebody may be intercepting the connection. If you know why it changed, run"
+                f" ssh-keygen -R '{self._name}'"
+            )
+        if text in self._on_any_port:
+            return
+        if not self._accepts_new:
+            raise HostKeyError(
+                f"unknown host key {about}; check that it is the machine's, then log in "
+                "there once with ssh, or pass --accept_new_host_keys"
+            )
+        self._remember(f"{self._name} {text}\n")
+        print(f"{self._name}: trusting its host key {about}", file=sys.stderr)
+
+    def _remember(self, line: str) -> None:
+        path = self._files[0]
+        with _file_lock:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            before = path.read_bytes()
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line if not before or before.endswith(b"\n") else f"\n{line}")
+
+
+class _TooManyKeysError(Exception):
+    """The machine hung up after some keys, before the password could be tried."""
+
+
+# The user's own settings come in the middle: of each option, ssh takes the first value.
+_CONFIGURATION = """\
+Host *
+{first}
+  ClearAllForwardings yes
+  ConnectTimeout 15
+  ServerAliveInterval 15
+  ServerAliveCountMax 2
+  Include "{home}/.ssh/config"
+  Include /etc/ssh/ssh_config
+Match all
+  UserKnownHostsFile "{home}/.ssh/known_hosts"
+  ControlMaster auto
+  ControlPath "{folder}/%C"
+  ControlPersist 60
+"""
 
 
 class SshConnector:
-    """Logs in to machines. Asks for each secret once, and shares connections to jump hosts.
-
-    Thread-safe.
-    """
+    """Logs in to machines; shares connections to jump hosts. Thread-safe."""
 
     def __init__(
         self,
         passwords: Mapping[str, Secret],
         accept_new_host_keys: bool,
         known_hosts: Path | None = None,
-        ask: Ask = ask_on_terminal,
     ) -> None:
         """Connects to nothing yet.
 
@@ -44,94 +251,80 @@ class SshConnector:
           passwords: {name of the node: password}, tried after all keys; never shown.
           accept_new_host_keys: whether to trust and remember machines that are not known yet.
           known_hosts: the file of known hosts. Default: the ones in ~/.ssh/config.
-          ask: asks the user for a secret, or returns None.
         """
         self._passwords = passwords
-        self._accept = accept_new_host_keys
-        self._known_hosts = known_hosts
-        self._ask = ask
-        self._asking = threading.Lock()
-        self._answers: dict[str, Secret | None] = {}
-        self._jump_hosts = JumpHosts(accept_new_host_keys, known_hosts)
+        # The paths of shared connections must be short.
+        self._folder = Path(tempfile.mkdtemp(prefix="impala-", dir="/tmp"))
+        self._end = weakref.finalize(self, _clean_up, self._folder)
+        first = [f'UserKnownHostsFile "{known_hosts}"'] if known_hosts else []
+        first += ["StrictHostKeyChecking accept-new"] if accept_new_host_keys else []
+        text = _CONFIGURATION.format(
+            first="\n".join(f"  {line}" for line in first), home=Path.home(), folder=self._folder
+        )
+        configuration = self._folder / "config"
+        configuration.write_text(text)
+        self._ssh = ["ssh", "-F", str(configuration)]
+        self._jump_hosts = JumpHosts(self._ssh)
 
-    def connect(self, node: NodeSpec) -> paramiko.SSHClient:
-        """Logs in. Tries the CSV's key, the agent's keys, those in ~/.ssh, and then the password.
+    def connect(self, node: NodeSpec) -> paramiko.Transport:
+        """Logs in. Tries the CSV's key, those of ~/.ssh and the agent, and then the password.
 
         Raises:
           ClusterError: with the reason in one line. For an unknown or changed host key, it includes
             the fingerprint.
         """
-        name, settings, password = node.name, settings_of(node), self._passwords.get(node.name)
-        known_hosts = (self._known_hosts,) if self._known_hosts else settings.known_hosts
-        accept = self._accept or settings.accepts_new
-        host_keys = HostKeys(known_hosts, settings.host_key_name, node.host_key, accept)
-        login = Login(name, settings, password, self.ask_once, self.ask_each, host_keys)
+        settings, password = settings_of(node, self._ssh), self._passwords.get(node.name)
         try:
             try:
-                return self._open(settings, host_keys, login)
-            except TooManyKeysError:
-                login.keys_are_refused = True
-                return self._open(settings, host_keys, login)
-        except (ClusterError, MoreIsWantedError) as error:  # ClusterError: of a jump host
-            raise ClusterError(f"{name}: {error}") from None
+                return self._open(node, settings, password, True)
+            except _TooManyKeysError:
+                return self._open(node, settings, password, False)
+        except (ClusterError, HostKeyError) as error:  # ClusterError: of a jump host
+            raise ClusterError(f"{node.name}: {error}") from None
         except paramiko.AuthenticationException as error:
+            tried = "your keys and the CSV's password" if password else "your keys"
             raise ClusterError(
-                f"{name}: login of {settings.username} refused; tried {login.tried()} ({error})"
+                f"{node.name}: login of {settings.username} refused; tried {tried} ({error})"
             ) from None
         # UnicodeError: ~/.ssh/config has a malformed HostName, such as a..b.
         except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-            raise ClusterError(f"{name}: {_why_not(node, settings, error)}") from None
+            address = host_port(settings.hostname, settings.port)
+            way = f" by way of {settings.proxy_jump}" if settings.proxy_jump else ""
+            reason = said_by(error) or "the connection was closed"
+            raise ClusterError(f"{node.name}: SSH at {address}{way}: {reason}") from None
 
     def close(self) -> None:
         """Closes the connections to jump hosts."""
-        self._jump_hosts.close()
+        self._end()
 
-    def ask_once(self, prompt: str) -> Secret | None:
-        """Asks the user for a secret; the same question is asked only once."""
-        with self._asking:
-            if prompt not in self._answers:
-                self._answers[prompt] = self._ask(prompt)
-            return self._answers[prompt]
-
-    def ask_each(self, prompt: str) -> Secret | None:
-        """Asks the user for a secret that is good for one login only."""
-        with self._asking:
-            return self._ask(prompt)
-
-    def _open(self, settings: SshSettings, host_keys: HostKeys, login: Login) -> paramiko.SSHClient:
+    def _open(
+        self, node: NodeSpec, settings: SshSettings, password: Secret | None, with_keys: bool
+    ) -> paramiko.Transport:
+        host_keys = HostKeys(settings, node.host_key)
         connection = self._socket(settings)
-        client = paramiko.SSHClient()
+        transport = paramiko.Transport(connection)
+        transport.banner_timeout = transport.auth_timeout = CONNECT_TIMEOUT_S
+        host_keys.prefer(transport)
         try:
-            host_keys.prepare(client)
-            client.connect(
-                settings.host_key_name,
-                port=SSH_PORT,  # a port that is not 22 is in the name already
-                username=settings.username,
-                sock=connection,
-                timeout=CONNECT_TIMEOUT_S,
-                banner_timeout=CONNECT_TIMEOUT_S,
-                auth_timeout=CONNECT_TIMEOUT_S,
-                transport_factory=host_keys.transport,
-                auth_strategy=login,  # type: ignore[arg-type]
-            )
-            transport = client.get_transport()
-            if transport is not None:
-                transport.set_keepalive(_KEEPALIVE_S)
-            return client
+            transport.start_client(timeout=CONNECT_TIMEOUT_S)
+            host_keys.check(transport.get_remote_server_key())
+            _authenticate(transport, settings, password, with_keys)
         except BaseException as error:
-            client.close()
+            transport.close()
             connection.close()
             is_lost = type(error) in (paramiko.SSHException, EOFError) or isinstance(error, OSError)
             if isinstance(connection, ProxySocket) and is_lost and (output := connection.said()):
                 raise paramiko.SSHException(output) from None
             raise
+        transport.set_keepalive(_KEEPALIVE_S)
+        return transport
 
     def _socket(self, settings: SshSettings) -> socket.socket:
         """Returns the socket for the connection: TCP, or a command's input and output."""
         address = (settings.hostname, settings.port)
-        if settings.proxy_command is not None:
+        if settings.proxy_command:
             return ProxySocket(["sh", "-c", f"exec {settings.proxy_command}"], may_ask=True)
-        if settings.proxy_jump is not None:
+        if settings.proxy_jump:
             jump = self._jump_hosts.command(settings.proxy_jump, host_port(*address))
             return ProxySocket(jump, may_ask=False)
         connection = socket.create_connection(address, CONNECT_TIMEOUT_S)
@@ -140,24 +333,68 @@ class SshConnector:
         return connection
 
 
-def _why_not(node: NodeSpec, settings: SshSettings, error: Exception) -> str:
-    address = host_port(settings.hostname, settings.port)
-    if isinstance(error, paramiko.BadHostKeyException):
-        return (
-            f"the host key has CHANGED: known {error.expected_key.fingerprint}, offered "
-            f"{error.key.fingerprint}; somebody may be intercepting the connection. If you know "
-            f"why it changed, run ssh-keygen -R '{settings.host_key_name}'"
-        )
-    if isinstance(error, HostKeyError):
-        return str(error)
-    if isinstance(error, ConnectionRefusedError):
-        return f"nothing answers SSH at {address}"
-    if isinstance(error, TimeoutError):
-        return f"no answer from SSH at {address} within {CONNECT_TIMEOUT_S:g} s"
-    unknown = isinstance(error, socket.gaierror) and error.errno in _UNKNOWN
-    if unknown or isinstance(error, UnicodeError):
-        if settings.hostname.lower() == node.ssh_host.lower():
-            return "no machine of this name is known (ip or ssh_host in the CSV)"
-        return f"no machine called {settings.hostname} is known (HostName in ~/.ssh/config)"
-    way = f" by way of {settings.proxy_jump}" if settings.proxy_jump else ""
-    return f"SSH at {address}{way}: {said_by(error) or 'the connection was closed'}"
+def _clean_up(folder: Path) -> None:
+    """Closes the shared connections of a folder, and removes it."""
+    for path in folder.glob("*"):
+        if path.is_socket():
+            run_quietly(["ssh", "-S", str(path), "-O", "exit", "jump-host"])
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _authenticate(
+    transport: paramiko.Transport, settings: SshSettings, password: Secret | None, with_keys: bool
+) -> None:
+    """Logs in with a key, with the password, or with both. Raises AuthenticationException."""
+    problems: list[str] = []
+    with contextlib.closing(paramiko.Agent()) as agent:
+        keys = _keys(settings, agent.get_keys(), problems) if with_keys else iter(())
+        for key in keys:
+            try:
+                if not (wanted := transport.auth_publickey(settings.username, key)):
+                    return
+                problems.append(f"after a key, it also wants {', '.join(wanted)}")
+                break
+            except paramiko.BadAuthenticationType:
+                break  # the machine accepts no keys
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                if transport.is_active():  # the key was refused, or the agent does not sign
+                    continue
+                if password is not None:
+                    raise _TooManyKeysError from error
+                raise
+    if password is None:
+        raise paramiko.AuthenticationException("; ".join(["no key was enough", *problems]))
+    if wanted := transport.auth_password(settings.username, password.reveal()):
+        raise paramiko.AuthenticationException(f"it also wants {', '.join(wanted)}")
+
+
+def _keys(
+    settings: SshSettings, of_agent: Sequence[paramiko.AgentKey], problems: list[str]
+) -> Iterator[paramiko.PKey]:
+    """Yields the user's keys: those of the files, then the agent's others.
+
+    A file whose public half names a key of the agent is not read, as it may be encrypted.
+
+    Args:
+      settings: the files.
+      of_agent: the agent's keys.
+      problems: gets a line for each key that cannot be used.
+    """
+    left = {(key.get_name(), key.get_base64()): key for key in of_agent}
+    for path in settings.key_filenames:
+        public = path if path.suffix == ".pub" else path.with_name(f"{path.name}.pub")
+        with contextlib.suppress(OSError, ValueError):
+            kind, text, *_ = public.read_text(encoding="ascii").split()
+            if (kind, text) in left:
+                yield left.pop((kind, text))
+                continue
+        if path == public or not path.is_file():
+            continue
+        try:
+            yield paramiko.PKey.from_path(path)
+        except TypeError:  # it is encrypted
+            problems.append(f"{path} is encrypted: give it to an agent with ssh-add")
+        except (ValueError, OSError, UnsupportedAlgorithm, paramiko.pkey.UnknownKeyType) as error:
+            problems.append(f"{path}: {said_by(error)}")
+    if not settings.identities_only:
+        yield from left.values()

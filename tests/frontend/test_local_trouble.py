@@ -1,5 +1,6 @@
 """What fails on the launching machine itself is said in one line, not in a traceback."""
 
+import gzip
 import shutil
 import subprocess
 import sys
@@ -7,17 +8,20 @@ import sys
 import pytest
 
 from impala_tf.config import ConfigError, Given
+from impala_tf.frontend import snapshot
 from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import new_record, plan_of
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import supervisor_log
+from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.record import save
-from impala_tf.frontend.ssh_settings import lookup
+from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
 
+NODE = NodeSpec("node1", "node-0", "h", False, "w", "python", "logs", "h")
 ROWS = "job,ip,tf_port\nlearner,10.0.0.1,8001\nactor,10.0.0.2,\n"
 
 
@@ -28,6 +32,7 @@ def recorded(tmp_path):
     csv.write_text(ROWS)
     given = Given({"workers_csv_path": str(csv), "logdir": str(tmp_path)})
     save(new_record(plan_of(given, sys.executable)[0], given), tmp_path)
+    snapshot.save(snapshot.Snapshot(gzip.compress(b""), ""), tmp_path)
     return tmp_path
 
 
@@ -42,6 +47,7 @@ def test_a_launch_names_the_file_that_it_cannot_write(run):
 
 def test_add_names_the_file_that_it_cannot_write(recorded, capsys):
     (recorded / "w.csv").write_text(f"{ROWS}actor,10.0.0.3,\n")
+    (recorded / "code.tar.gz").unlink()
     (recorded / "code.tar.gz").mkdir()
     assert main(["add", f"--logdir={recorded}"]) == 2
     assert capsys.readouterr().err == f"{recorded}/code.tar.gz: Is a directory\n"
@@ -106,4 +112,4 @@ def test_a_slow_ssh_configuration_is_named(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(ClusterError, match="node1: ~/.ssh/config: ssh -G h takes longer than 30 s"):
-        lookup("h", None, None, "node1")
+        SshConnector({}, False).connect(NODE)

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -135,18 +134,11 @@ def test_a_login_shell_that_prints_disturbs_nothing(sshd, tmp_path):
         runner.close()
 
 
-@pytest.mark.parametrize("shell", ["tcsh", "fish", "dash"])
-def test_any_login_shell_will_do(shell, tmp_path):
-    as_shell = f'ForceCommand {shutil.which(shell)} -c "$SSH_ORIGINAL_COMMAND"'
-    with running_sshd(tmp_path / "other", as_shell) as other:
+def test_a_login_shell_that_runs_no_commands_is_named(tmp_path):
+    with running_sshd(tmp_path / "other", "ForceCommand echo not available; exit 1") as other:
         runner = connect(other)
-        program = "import json, sys; print(json.dumps([sys.argv[1:], sys.stdin.read()]))"
-        done = runner.run([sys.executable, "-c", program, *HOSTILE], b"input")
-        assert json.loads(done.stdout) == [HOSTILE, "input"], done.stderr
-        stream = runner.stream(until_input_ends(["sh", "-c", "echo begun; sleep 1000"]))
-        assert next(stream.chunks()) == b"begun\n"
-        stream.finish()
-        assert runner.run(["./no such"]).status == 127
+        with pytest.raises(ClusterError, match=r"node1: its login shell .*: not available$"):
+            runner.run(["true"])
         runner.close()
 
 
@@ -163,7 +155,8 @@ def test_a_machine_where_nothing_listens_is_named(sshd):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        assert f"node1: nothing answers SSH at 127.0.0.1:{port}" in refusal(sshd, ssh_port=port)
+        text = refusal(sshd, ssh_port=port)
+        assert text == f"node1: SSH at 127.0.0.1:{port}: Connection refused"
 
 
 def test_a_machine_that_hangs_is_named(sshd, monkeypatch):
@@ -180,11 +173,8 @@ def test_a_name_that_no_machine_has_is_said_to_be_unknown(sshd, home, monkeypatc
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    said = "no machine of this name is known (ip or ssh_host in the CSV)"
-    assert refusal(sshd, ssh_host="gpu7") == f"node1: {said}"
-    (home / "config").write_text("Host gpu7\n  HostName a..b\n")
-    said = "no machine called a..b is known (HostName in ~/.ssh/config)"
-    assert refusal(sshd, ssh_host="gpu7") == f"node1: {said}"
+    text = refusal(sshd, ssh_host="gpu7")
+    assert text == f"node1: SSH at gpu7:{sshd.port}: Name or service not known"
 
 
 def test_a_machine_that_opens_no_channel_any_more_is_named(runner, monkeypatch):
@@ -194,7 +184,7 @@ def test_a_machine_that_opens_no_channel_any_more_is_named(runner, monkeypatch):
     monkeypatch.setattr(paramiko.Transport, "open_session", open_session)
     with pytest.raises(ClusterError) as caught:
         runner.run(["true"])
-    assert str(caught.value) == "node1: does not answer any more (15 s)"
+    assert str(caught.value) == "node1: Timeout opening channel"
 
 
 # --- host keys ---
@@ -221,7 +211,7 @@ def test_a_changed_host_key_is_always_refused(sshd, tmp_path, accept):
     known.write_text(f"[127.0.0.1]:{sshd.port} {public_key(other)}\n")
     text = refusal(sshd, accept=accept, known_hosts=known)
     assert "the host key has CHANGED" in text
-    assert fingerprint(other) in text and fingerprint(sshd.host_key) in text
+    assert fingerprint(sshd.host_key) in text
     assert public_key(sshd.host_key) not in known.read_text()
 
 
@@ -237,9 +227,9 @@ def test_a_host_key_of_the_csv_is_the_only_one_that_counts(sshd, tmp_path):
     for right in (public_key(sshd.host_key), fingerprint(sshd.host_key)):
         connect(sshd, known_hosts=nothing, host_key=right).close()
     other = make_key(tmp_path / "other")
-    assert "CHANGED" in refusal(sshd, host_key=public_key(other))
-    text = refusal(sshd, accept=True, known_hosts=nothing, host_key=fingerprint(other))
-    assert f"not the CSV's host_key {fingerprint(other)}" in text
+    for wrong in (public_key(other), fingerprint(other)):
+        text = refusal(sshd, accept=True, known_hosts=nothing, host_key=wrong)
+        assert f"not the CSV's host_key {wrong}" in text
     assert not nothing.exists()
 
 
@@ -256,24 +246,24 @@ def test_known_hosts_may_have_patterns_and_several_keys_of_a_type(sshd, tmp_path
     assert "CHANGED" in refusal(sshd, accept=True, known_hosts=known)
 
 
-def test_ssh_config_may_trust_new_machines_and_forget_them(sshd, home, capfd):
+def test_ssh_config_may_trust_new_machines_and_forget_them(sshd, home):
     """As users of short-lived machines have it."""
     (home / "config").write_text(
         "Host 127.0.0.1\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
     )
     for _ in range(2):
         SshRunner(sshd.node(), SshConnector({}, False)).close()
-    assert "trusting" not in capfd.readouterr().err
     assert not (home / "known_hosts").exists()
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_revoked_host_key_is_refused(sshd, tmp_path, known):
-    path = tmp_path / "known_hosts"
-    host, key = f"[127.0.0.1]:{sshd.port}", public_key(sshd.host_key)
-    path.write_text(f"@revoked * {key}\n" + (f"{host} {key}\n" if known else ""))
-    assert "is @revoked" in refusal(sshd, accept=True, known_hosts=path)
-    assert "is @revoked" in refusal(sshd, known_hosts=path, host_key=key), "the CSV has it"
+def test_markers_and_damaged_lines_of_known_hosts_are_skipped(sshd, tmp_path):
+    """Authorities, and keys that they revoke, are OpenSSH's own; no line of theirs is a key."""
+    path, key = tmp_path / "known_hosts", public_key(sshd.host_key)
+    name = f"[127.0.0.1]:{sshd.port}"
+    path.write_text(f"@cert-authority * {key}\n{name} ssh-ed25519 AAA\n{name} {key}\n")
+    connect(sshd, known_hosts=path).close()
+    path.write_text(f"@cert-authority * {key}\n@revoked * {key}\n")
+    assert "unknown host key" in refusal(sshd, known_hosts=path)
 
 
 # --- logins ---
@@ -302,39 +292,19 @@ def test_a_missing_key_file_is_named(sshd):
     assert "key_filename /none: no such file" in refusal(sshd, key_filename="/none")
 
 
-def test_an_encrypted_key_asks_for_its_passphrase_once(sshd, home):
+def test_an_encrypted_key_that_no_agent_has_is_named(sshd, home):
     key = home / "id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "open", "-f", key], check=True)
-    allowed = sshd.folder / "authorized_keys"
-    before = allowed.read_text()
-    allowed.write_text(before + public_key(key) + "\n")
-    asked = []
-
-    def ask(prompt):
-        asked.append(prompt)
-        return Secret("open")
-
-    try:
-        connector = SshConnector({}, False, sshd.known_hosts, ask)
-        for _ in range(2):
-            SshRunner(sshd.node(key_filename=None), connector).close()
-        assert asked == [f"passphrase of {key}"]
-        refused = refusal(sshd, key_filename=None, ask=lambda prompt: Secret("wrong"))
-        assert f"wrong passphrase of {key}" in refused
-    finally:
-        allowed.write_text(before)
+    text = refusal(sshd, key_filename=None)
+    assert f"{key} is encrypted: give it to an agent with ssh-add" in text
 
 
-def test_a_password_is_asked_for_where_no_key_helps(sshd, home):
-    asked = []
-
-    def ask(prompt):
-        asked.append(prompt)
-        return PASSWORD
-
-    text = refusal(sshd, key_filename=None, ask=ask)
-    assert "tried your keys and the password that you gave" in text
-    assert asked == ["password of root on the machines that take no key"]
+def test_a_machine_that_also_wants_a_second_factor_says_so(tmp_path):
+    with running_sshd(tmp_path / "two", "AuthenticationMethods publickey,password") as two:
+        assert "after a key, it also wants password" in refusal(two)
+        refused = refusal(two, password=PASSWORD)
+        assert "tried your keys and the CSV's password" in refused
+        assert "Failed password" in (two.folder / "sshd.log").read_text()
 
 
 def test_the_password_is_tried_even_after_too_many_keys(tmp_path, home):

@@ -64,13 +64,13 @@ def configuration(folder, port, host_key, authorized_keys, more=()):
 
 
 @contextlib.contextmanager
-def running_sshd(folder, *settings, password=None):
+def running_sshd(folder, *settings, environment=""):
     """Runs a server until the block ends; its sessions share a private tmux server.
 
     Args:
       folder: keys, configuration, log; made if it does not exist.
       settings: more lines of its sshd_config.
-      password: what PAM takes, in a mount namespace of the server's own, with `UsePAM yes`.
+      environment: NAME=VALUE of variables of its sessions, separated by blanks.
     """
     folder.mkdir(exist_ok=True)
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -82,16 +82,17 @@ def running_sshd(folder, *settings, password=None):
     tmux = folder / "tmux"
     tmux.mkdir(mode=0o700)
     # In an inner shell, bash does not read this user's own .bashrc, which may be slow or hang.
-    more = ["ListenAddress 127.0.0.1", f"SetEnv TMUX_TMPDIR={tmux} SHLVL=5", *settings]
+    more = [
+        "ListenAddress 127.0.0.1",
+        f"SetEnv TMUX_TMPDIR={tmux} SHLVL=5 {environment}",
+        *settings,
+    ]
     config = folder / "sshd_config"
     config.write_text(configuration(folder, port, host_key, folder / "authorized_keys", more))
     known_hosts = folder / "known_hosts"
     known_hosts.write_text(f"[127.0.0.1]:{port} {public_key(host_key)}\n")
-    command = [sshd, "-D", "-e", "-f", str(config)]
-    if password is not None:
-        command = [*_with_pam(folder / "pam.d", password), *command]
     with (folder / "sshd.log").open("wb") as log:
-        process = subprocess.Popen(command, stderr=log)
+        process = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stderr=log)
     try:
         wait_until(lambda: _listens(port))
         yield Sshd(folder, port, host_key, user_key, known_hosts)
@@ -102,31 +103,15 @@ def running_sshd(folder, *settings, password=None):
         subprocess.run(["tmux", "kill-server"], capture_output=True, env=environment)
 
 
-def _with_pam(folder, password):
-    """Returns a command that runs another one where PAM takes this password only."""
-    folder.mkdir()
-    check = folder / "check"
-    check.write_text(f"#!/bin/sh\n[ \"$(tr -d '\\0')\" = '{password}' ]\n")
-    check.chmod(0o755)
-    (folder / "sshd").write_text(
-        f"auth requisite pam_exec.so expose_authtok quiet {check}\nauth required pam_permit.so\n"
-        "account required pam_permit.so\nsession required pam_permit.so\n"
-    )
-    script = 'mount --bind "$0" /etc/pam.d && exec "$@"'
-    return ["unshare", "--mount", "sh", "-c", script, str(folder)]
-
-
 def _listens(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def connect(
-    sshd, accept=False, password=None, known_hosts=None, ask=lambda prompt: None, **changes
-):
+def connect(sshd, accept=False, password=None, known_hosts=None, **changes):
     """Returns a runner for the server."""
     passwords = {"node1": password} if password else {}
-    connector = SshConnector(passwords, accept, known_hosts or sshd.known_hosts, ask)
+    connector = SshConnector(passwords, accept, known_hosts or sshd.known_hosts)
     return SshRunner(sshd.node(**changes), connector)
 
 

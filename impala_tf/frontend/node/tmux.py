@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import libtmux
 from libtmux.exc import LibTmuxException, TmuxCommandNotFound
 
-from impala_tf.frontend.node.shells import command_line
 from impala_tf.frontend.node.state import AgentError
 
 _FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{@impala_run}:#{window_name}"
@@ -70,7 +70,7 @@ class RunSession:
           AgentError: tmux fails; with its own message.
         """
         # tmux passes the command to the login shell.
-        command = command_line(["sh", "-c", _IN_WINDOW, run_id, *argv])
+        command = shlex.join(["sh", "-c", _IN_WINDOW, run_id, *argv])
         try:
             if self._server.has_session(self._name):
                 session = self._server.sessions.get(session_name=self._name)
