@@ -19,7 +19,12 @@
 
 PYTHON ?= python3
 VENV := .venv
-INSTALL := $(VENV)/bin/python -m impala_tf.frontend.install
+# uv takes a fraction of pip's time, but knows nothing of the indexes and proxies that pip is
+# configured with: there, pip installs.
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c impala_tf/constraints.txt
+UV := $(VENV)/bin/uv pip install --quiet --system-certs --python $(VENV)/bin/python -c impala_tf/constraints.txt
+INSTALL = { $(PIP) uv && $(UV) $(WHAT); } || \
+    { echo "uv cannot install these packages; pip takes longer ..." >&2; $(PIP) $(WHAT); }
 
 # The defaults, over as many frames as Pong needs on two cores; see sandbox/atari.md.
 LEVEL := PongNoFrameskip-v4
@@ -81,22 +86,25 @@ $(VENV)/bin/python:
 	    { echo "make: Python has no venv; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
+$(VENV)/.setup: WHAT := -e '.[learner]'
 $(VENV)/.setup: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
 	@echo "Installing packages into $(VENV) (about 3 GB on disk) ..."
-	@$(INSTALL) -e '.[learner]'
+	@$(INSTALL)
 	@touch $@
 
 # Docstrings are read, not imported, so the site needs none of the project's other packages.
+$(VENV)/.setup-docs: WHAT := mkdocs mkdocs-material 'mkdocstrings[python]'
 $(VENV)/.setup-docs: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
-	@$(INSTALL) mkdocs mkdocs-material 'mkdocstrings[python]'
+	@$(INSTALL)
 	@touch $@
 
 # Horovod is compiled against the installed TensorFlow, so it comes last.
+$(VENV)/.setup-dev: WHAT := -e '.[learner,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
 $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/install_horovod.sh | $(VENV)/bin/python
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (Horovod takes minutes) ..."
-	@UV_COMPILE_BYTECODE=1 $(INSTALL) -e '.[learner,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
+	@UV_COMPILE_BYTECODE=1; export UV_COMPILE_BYTECODE; $(INSTALL)
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

@@ -59,7 +59,8 @@ def bin_folder(wheel, tmp_path_factory):
     """The programs of an environment in which only the wheel was installed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
-    install = ["-m", "impala_tf.frontend.install", f"{wheel}[learner]"]
+    pins = str(PROJECT / "impala_tf" / "constraints.txt")
+    install = ["-m", "pip", "install", "--quiet", "-c", pins, f"{wheel}[learner]"]
     run(str(folder / "bin" / "python"), *install, cwd=PROJECT)
     return folder / "bin"
 

@@ -18,7 +18,6 @@ from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, us
 from impala_tf.frontend import (
     added_rows,
     attaching,
-    bootstrap,
     fetch,
     operate,
     overview,
@@ -165,14 +164,6 @@ def _add_setup(command: argparse.ArgumentParser) -> None:
         help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
         "mirror: for --mirror=s3://...; tensorflow: for actors, too",
     )  # fmt: skip
-    command.add_argument(
-        "--wheelhouse", action="store_true",
-        help="download packages here, once, and send each machine what its role needs",
-    )  # fmt: skip
-    command.add_argument(
-        "--install_python", metavar="VERSION",
-        help="let uv download this Python version, such as 3.12, where the machine's does not fit",
-    )  # fmt: skip
 
 
 def _check_folders(options: argparse.Namespace) -> None:
@@ -201,9 +192,8 @@ def _setup(options: argparse.Namespace) -> int:
         if name not in _EXTRAS:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
     plan, passwords = plan_of(_given(options), sys.executable)
-    settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
     return setup.set_up(
-        plan, passwords, options.accept_new_host_keys, Console(), settings, _own_names(options)
+        plan, passwords, options.accept_new_host_keys, Console(), extras, _own_names(options)
     )
 
 

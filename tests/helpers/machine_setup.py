@@ -1,9 +1,9 @@
 """A machine for `frontend setup`, behind an sshd."""
 
 from impala_tf.frontend import project
-from impala_tf.frontend.bootstrap import Installer, SetupOptions
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.setup import Installer
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_login import SshConnector
 
@@ -18,13 +18,11 @@ class Setup:
         self.plan = Plan("impala", (node,), (ProcessSpec("actor-0", node.name, ()),), ())
         self.said = []
 
-    def installer(self, **options):
-        files = project.files("", self.root)
-        return Installer(self.plan, files, self.root, SetupOptions(**options))
+    def installer(self, extras=()):
+        return Installer(self.plan, project.files("", self.root), self.root, extras)
 
-    def run(self, **options):
-        self.runner.run(["mkdir", "-p", "--", self.runner.node.workdir], in_workdir=False)
-        return self.installer(**options).set_up(
+    def run(self, extras=()):
+        return self.installer(extras).set_up(
             self.runner, lambda share, text: self.said.append(text)
         )
 

@@ -294,6 +294,8 @@ def small_checkout(tmp_path):
         "[project.optional-dependencies]\nlearner=[]\n"
     )
     (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\n")
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+    subprocess.run([*download, folder / "wheels", "iniconfig==2.1.0"], check=True)
     return folder
 
 
@@ -309,6 +311,10 @@ class Setup:
 
     def __init__(self, nodes, home, checkout):
         know(home / "known_hosts", nodes)
+        for node in nodes:  # they reach no index
+            settings = node.home / ".config" / "uv" / "uv.toml"
+            settings.parent.mkdir(parents=True, exist_ok=True)
+            settings.write_text(f'no-index = true\nfind-links = ["{checkout}/wheels"]\n')
         lines = ["job,ip,tf_port,cuda_visible_devices,workdir"]
         lines += [
             f"{'learner' if number == 0 else 'actor'},{node.address},{'' if number else 8001},-1,"
@@ -317,8 +323,7 @@ class Setup:
         ]
         csv, output = checkout / "w.csv", checkout / "output"
         csv.write_text("\n".join(lines) + "\n")
-        command = [sys.executable, "-m", "frontend", "setup", f"--workers_csv_path={csv}",
-                   "--wheelhouse"]  # fmt: skip
+        command = [sys.executable, "-m", "frontend", "setup", f"--workers_csv_path={csv}"]
         with output.open("wb") as file:
             process = subprocess.Popen(
                 command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)},

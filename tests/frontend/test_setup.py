@@ -8,28 +8,24 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from impala_tf.frontend import packages, project, ssh_login
-from impala_tf.frontend.bootstrap import SetupOptions
+from impala_tf.frontend import project, ssh_login
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
-from impala_tf.frontend.setup import set_up
-from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
+from impala_tf.frontend.setup import set_up, wrong_packages
 from tests.helpers.disks import fill, mounted
 from tests.helpers.machine_setup import Setup
+from tests.helpers.sshd import running_sshd
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-NOBODY = "http://127.0.0.1:9/"
-"""An index that cannot be reached."""
 
 
 def test_the_project_is_copied_and_its_packages_are_installed(setup, small_project, tmp_path):
@@ -46,39 +42,26 @@ def test_the_project_is_copied_and_its_packages_are_installed(setup, small_proje
     assert "creating a virtual environment" not in setup.said
 
 
-def wheels_of(folder):
-    return sorted(path.name for path in (folder / ".wheels").iterdir())
-
-
-def test_packages_can_come_from_here_instead_of_an_index(setup, tmp_path, monkeypatch, sshd):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(packages, "index_settings", lambda runner: [f"UV_DEFAULT_INDEX={NOBODY}"])
-    assert setup.run(wheelhouse=True)
-    assert setup.version("iniconfig") == "2.1.0"
-    folder = tmp_path / "there; $(touch x)"
-    (wheel,) = wheels_of(folder)
-    assert wheel.startswith("iniconfig-2.1.0")
-    # After an interruption, a file is there, but not all of it.
-    size = (folder / ".wheels" / wheel).stat().st_size
-    (folder / ".wheels" / wheel).write_bytes(b"PK")
-    setup.runner.run(["rm", "-rf", ".venv"])
-    assert setup.run(wheelhouse=True)
-    assert (folder / ".wheels" / wheel).stat().st_size == size
-
-
-def test_a_machine_is_sent_only_what_its_role_needs(sshd, small_project, tmp_path, monkeypatch):
-    """Machines that only have actors were sent TensorFlow."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def test_pip_installs_what_uv_does_not_find(sshd, small_project, tmp_path):
+    """Only pip knows the indexes and links of pip's own configuration."""
+    with zipfile.ZipFile(tmp_path / "lonely-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("lonely.py", "")
+        for name, text in {
+            "METADATA": "Metadata-Version: 2.1\nName: lonely\nVersion: 1.0\n",
+            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }.items():
+            wheel.writestr(f"lonely-1.0.dist-info/{name}", text)
     toml = small_project / "pyproject.toml"
-    toml.write_text(toml.read_text().replace("learner=[]", 'learner=["toolz"]'))
-    home_with(tmp_path / "home", sshd)
-    nodes = [machine(sshd, job, tmp_path / job) for job in ("actor", "learner")]
-    status, said = set_up_all(nodes, small_project, wheelhouse=True)
-    assert status == 0, said
-    assert [name.split("-")[0] for name in wheels_of(tmp_path / "actor")] == ["iniconfig"]
-    assert [name.split("-")[0] for name in wheels_of(tmp_path / "learner")] == [
-        "iniconfig", "toolz",
-    ]  # fmt: skip
+    toml.write_text(toml.read_text().replace("iniconfig", "lonely"))
+    (small_project / project.CONSTRAINTS).write_text("lonely==1.0\n")
+    (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {tmp_path}\n")
+    variables = f"PIP_CONFIG_FILE={tmp_path}/pip.conf UV_OFFLINE=1"
+    with running_sshd(tmp_path / "sshd", environment=variables) as configured:
+        made = Setup(configured, small_project, tmp_path / "there")
+        assert made.run().startswith("ready: ")
+        assert made.version("lonely") == "1.0"
+        made.runner.close()
 
 
 def machine(sshd, name, workdir, python=".venv/bin/python", **changes):
@@ -86,51 +69,12 @@ def machine(sshd, name, workdir, python=".venv/bin/python", **changes):
     return sshd.node(workdir=str(workdir), python=python, **changes)._replace(name=name)
 
 
-def set_up_all(nodes, root, output=None, **options):
-    """Sets up machines; returns the exit status and what was printed."""
-    output = output or io.StringIO()
+def set_up_all(nodes, root, output):
+    """Sets up machines; returns the exit status."""
     names = [f"{node.name.split('-')[0]}-{number}" for number, node in enumerate(nodes)]
     processes = [ProcessSpec(n, node.name, ()) for n, node in zip(names, nodes, strict=True)]
     plan = Plan("impala", tuple(nodes), tuple(processes), ())
-    console = Console(file=output, width=200)
-    status = set_up(plan, {}, False, console, SetupOptions(**options), root=root)
-    return status, output.getvalue()
-
-
-def test_machines_with_one_folder_set_it_up_one_after_another(
-    sshd, small_project, tmp_path, monkeypatch
-):
-    """The home folders of a cluster are often on one file server."""
-    home_with(tmp_path / "home", sshd)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    toml = small_project / "pyproject.toml"
-    toml.write_text(toml.read_text().replace("learner=[]", 'learner=["toolz"]'))
-    folder = tmp_path / "shared"
-    names = ("actor-a", "actor-b", "learner-c", "actor-d")
-    nodes = [machine(sshd, name, folder) for name in names]
-    status, said = set_up_all(nodes, small_project)
-    assert status == 0, said
-    assert said.count("ready: 0 files copied") == 3, said
-    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == [
-        ".uv", ".venv",
-    ]  # fmt: skip
-    installed = [path.name for path in folder.glob(".venv/lib/*/site-packages/*.dist-info")]
-    assert sorted(installed) == ["iniconfig-2.1.0.dist-info", "toolz-1.0.0.dist-info"]
-
-
-def test_a_folder_that_one_machine_cannot_set_up_is_not_tried_by_the_others(
-    sshd, small_project, tmp_path, monkeypatch
-):
-    home_with(tmp_path / "home", sshd)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (small_project / project.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
-    names = ("actor-a", "actor-b", "actor-c")
-    nodes = [machine(sshd, name, tmp_path / "shared", sys.executable) for name in names]
-    status, said = set_up_all(nodes, small_project)
-    assert status == 1
-    assert said.count("instead of 0.0.1; install the versions") == 1, said
-    assert said.count(", which has the same folder, failed") == 2, said
-    assert said.splitlines()[-1] == "0 of 3 machine(s) ready; not actor-a, actor-b, actor-c"
+    return set_up(plan, {}, False, Console(file=output, width=200), root=root)
 
 
 def test_a_machine_that_does_not_answer_holds_up_no_other(
@@ -148,7 +92,7 @@ def test_a_machine_that_does_not_answer_holds_up_no_other(
         nodes = [machine(sshd, "actor-a", tmp_path / "a", sys.executable),
                  machine(sshd, "actor-b", "b", ssh_port=silent.getsockname()[1])]  # fmt: skip
         thread = threading.Thread(
-            target=lambda: statuses.append(set_up_all(nodes, small_project, output)[0])
+            target=lambda: statuses.append(set_up_all(nodes, small_project, output))
         )
         thread.start()
         accepted, _ = silent.accept()
@@ -164,20 +108,6 @@ def home_with(home, sshd):
     known = home / ".ssh" / "known_hosts"
     known.parent.mkdir(parents=True)
     known.write_text(sshd.known_hosts.read_text())
-
-
-def test_wheels_fit_the_machines_python_not_the_launchers(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "impala_tf").mkdir()
-    (tmp_path / project.CONSTRAINTS).write_text("MarkupSafe==3.0.2\n")
-    house = Wheelhouse(tmp_path)
-    for python in ("3.11", "3.12"):
-        (wheel,) = house.folder(Kind(("MarkupSafe",), False, python)).iterdir()
-        assert f"-cp{python.replace('.', '')}-" in wheel.name
-    (tmp_path / project.CONSTRAINTS).write_text("envpool==0.0.1\n")
-    other = "3.12" if sys.version_info[:2] == (3, 11) else "3.11"
-    with pytest.raises(ClusterError, match=f"the machine has Python {other}, this one 3"):
-        house.folder(Kind(("envpool",), False, other))
 
 
 def peak_mib():
@@ -258,7 +188,7 @@ def test_a_horovod_without_the_patch_counts_as_wrong(setup, tmp_path, line, is_r
     (site / "horovod-0.28.1.dist-info" / "METADATA").write_text("Name: horovod\nVersion: 0.28.1\n")
     python = str(venv / "bin" / "python")
     here = LocalRunner(setup.runner.node._replace(workdir=str(tmp_path), python=python))
-    found = packages.wrong(here, {"horovod": "0.28.1"})
+    found = wrong_packages(here, {"horovod": "0.28.1"})
     assert found == ([] if is_right else ["horovod 0.28.1 without the patch of install_horovod.sh"])
 
 
@@ -271,11 +201,9 @@ def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp
     assert told == f"{tmp_path}:/mine:{tmp_path}/ours"
 
 
-def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
+def test_an_interrupted_setup_leaves_nothing_running(sshd, small_project, tmp_path):
     """Ctrl-C left pip running on the machines."""
-    setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
-    installer = setup.installer()
-    failures = []
+    failures: list[str] = []
 
     def install():
         try:
@@ -283,24 +211,23 @@ def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
         except ClusterError as error:
             failures.append(str(error))
 
-    with socket.create_server(("127.0.0.1", 0)) as index:  # one that never answers
-        address = f"http://user:hidden@127.0.0.1:{index.getsockname()[1]}/"
-        settings = [f"UV_DEFAULT_INDEX={address}"]
-        monkeypatch.setattr(packages, "index_settings", lambda runner: settings)
+    with contextlib.ExitStack() as stack:  # an index that never answers
+        index = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = f"UV_DEFAULT_INDEX=http://127.0.0.1:{index.getsockname()[1]}/"
+        slow = stack.enter_context(running_sshd(tmp_path / "slow", environment=address))
+        setup = Setup(slow, small_project, tmp_path / "there")
+        installer = setup.installer()
         thread = threading.Thread(target=install)
         thread.start()
         index.settimeout(120)
         asked, _ = index.accept()
         with asked:
             assert asked.recv(1000).startswith(b"GET /iniconfig/")
-            commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-            assert "pip install" in commands
-            assert "hidden@" not in commands, "everybody on the machine can read the password"
             installer.cancel()
             thread.join(20)
             assert failures == ["node1: interrupted"]
             asked.settimeout(20)
             with contextlib.suppress(ConnectionError):
                 assert asked.recv(1000) == b"", "uv still waits for the index"
-    with pytest.raises(ClusterError, match="interrupted"):
-        installer.set_up(setup.runner, lambda share, text: None)
+        with pytest.raises(ClusterError, match="interrupted"):
+            installer.set_up(setup.runner, lambda share, text: None)
