@@ -8,16 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.plan import NodeSpec
-
-if TYPE_CHECKING:
-    from impala_tf.frontend.ssh_login import SshConnector
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -96,8 +93,23 @@ def problems(answers: Mapping[str, R | ClusterError]) -> list[str]:
 class Machines:
     """The machines of a run: a connection to each, or the reason why there is none."""
 
-    def __init__(self, connector: SshConnector) -> None:
-        self._connector = connector
+    def __init__(
+        self,
+        passwords: Mapping[str, Secret],
+        accept_new_host_keys: bool,
+        known_hosts: Path | None = None,
+    ) -> None:
+        """Connects to nothing yet; see `SshConnector`.
+
+        Raises:
+          ConfigError: paramiko is not installed here, as not every installation launches runs.
+        """
+        if importlib.util.find_spec("paramiko") is None:
+            extra = user_commands.install_extra("learner")
+            raise ConfigError(f"SSH needs the package paramiko, of the extra learner: {extra}")
+        from impala_tf.frontend.ssh_login import SshConnector
+
+        self._connector = SshConnector(passwords, accept_new_host_keys, known_hosts)
         self.found: dict[str, CommandRunner | ClusterError] = {}
 
     def connect(
@@ -127,22 +139,6 @@ class Machines:
         self._connector.close()
 
 
-def connector(
-    passwords: Mapping[str, Secret], accept_new_host_keys: bool, known_hosts: Path | None = None
-) -> SshConnector:
-    """Returns an object that logs in to machines; see `SshConnector`.
-
-    Raises:
-      ConfigError: paramiko is not installed here, as not every installation launches runs.
-    """
-    if importlib.util.find_spec("paramiko") is None:
-        extra = user_commands.install_extra("learner")
-        raise ConfigError(f"SSH needs the package paramiko, of the extra learner: {extra}")
-    from impala_tf.frontend.ssh_login import SshConnector
-
-    return SshConnector(passwords, accept_new_host_keys, known_hosts)
-
-
 @contextlib.contextmanager
 def connected(
     nodes: Iterable[NodeSpec],
@@ -151,7 +147,7 @@ def connected(
     known_hosts: Path | None = None,
 ) -> Iterator[Machines]:
     """Connects to machines until the block ends; see `Machines`."""
-    machines = Machines(connector(passwords, accept_new_host_keys, known_hosts))
+    machines = Machines(passwords, accept_new_host_keys, known_hosts)
     try:
         machines.connect(nodes, "logging in")
         yield machines

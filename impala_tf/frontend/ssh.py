@@ -93,18 +93,23 @@ class SshRunner(CommandRunner):
     @contextlib.contextmanager
     def _errors(self, timeout_s: float) -> Iterator[None]:
         try:
-            yield
-        except TimeoutError as error:
-            # The machine may be gone; only a new connection can tell.
-            self.close()
-            raise ClusterError(f"{self.node.name}: no answer within {timeout_s:g} s") from error
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            self.close()
-            raise ClusterError(f"{self.node.name}: {_why(error)}") from error
+            with _named_errors(self.node.name):
+                yield
+        except ClusterError as error:
+            self.close()  # the machine may be gone; only a new connection can tell
+            if isinstance(error.__cause__, TimeoutError):
+                reason = f"no answer within {timeout_s:g} s"
+                raise ClusterError(f"{self.node.name}: {reason}") from error
+            raise
 
 
-def _why(error: Exception) -> str:
-    return said_by(error).rstrip(".") or _LOST
+@contextlib.contextmanager
+def _named_errors(name: str) -> Iterator[None]:
+    """Turns a connection's errors into a ClusterError that names the machine."""
+    try:
+        yield
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        raise ClusterError(f"{name}: {said_by(error).rstrip('.') or _LOST}") from error
 
 
 class _SshStream:
@@ -114,29 +119,21 @@ class _SshStream:
         self._mark = mark
 
     def chunks(self) -> Iterator[bytes]:
-        try:
+        with _named_errors(self._name):
             yield from without_mark(iter(lambda: self._channel.recv(_CHUNK), b""), self._mark)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise ClusterError(f"{self._name}: {_why(error)}") from error
 
     def write(self, data: bytes) -> None:
-        try:
+        with _named_errors(self._name):
             _send_all(self._channel, data)
-        except OSError as error:
-            raise ClusterError(f"{self._name}: {_why(error)}") from error
 
     def close_input(self) -> None:
         with contextlib.suppress(OSError):
             self._channel.shutdown_write()
 
     def finish(self) -> int:
-        try:
+        with contextlib.closing(self._channel), _named_errors(self._name):
             self._channel.shutdown_write()
             return _status(self._channel)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise ClusterError(f"{self._name}: {_why(error)}") from error
-        finally:
-            self._channel.close()
 
     def cancel(self) -> None:
         self._channel.close()
