@@ -148,7 +148,6 @@ class Launcher:
         leaders = [each.group for each in learners if each.group and each.group.number == 0]
         rendezvous = [(group.hosts[0], group.rendezvous_port) for group in leaders]
         question = {
-            "manifest": {},
             "tmux_sess": plan.tmux_sess,
             "code": node.code,
             "addresses": [node.address] if learners and node.address else [],

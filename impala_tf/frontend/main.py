@@ -22,7 +22,6 @@ from impala_tf.frontend import (
     operate,
     overview,
     preflight,
-    project,
     setup,
 )
 from impala_tf.frontend.engines import registry
@@ -142,14 +141,6 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
         "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
     )
     _add_new_host_keys(command)
-    command.add_argument(
-        "--level_name", default="", help="MODULE:LEVEL of the launch, to include its module"
-    )
-    command.add_argument(
-        "--level_wrappers",
-        default="",
-        help="--level_wrappers of the launch, to copy their modules, too",
-    )
 
 
 def _add_doctor(command: argparse.ArgumentParser) -> None:
@@ -181,26 +172,19 @@ def _given(options: argparse.Namespace) -> Given:
     return Given({**flags, "logdir": getattr(options, "logdir", None) or "runs"})
 
 
-def _own_names(options: argparse.Namespace) -> str:
-    flags = {"level_name": options.level_name, "level_wrappers": options.level_wrappers}
-    return project.own_names(Given(flags))
-
-
 def _setup(options: argparse.Namespace) -> int:
     extras = tuple(name for name in options.extras.split(",") if name)
     for name in extras:
         if name not in _EXTRAS:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
     plan, passwords = plan_of(_given(options), sys.executable)
-    return setup.set_up(
-        plan, passwords, options.accept_new_host_keys, Console(), extras, _own_names(options)
-    )
+    return setup.set_up(plan, passwords, options.accept_new_host_keys, Console(), extras)
 
 
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords = plan_of(_given(options), sys.executable)
     print(overview.text(plan), end="")
-    findings = preflight.examine(plan, passwords, options.accept_new_host_keys, _own_names(options))
+    findings = preflight.examine(plan, passwords, options.accept_new_host_keys)
     return preflight.show(findings, overview.wide_console())
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from impala_tf.config import this_machine, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
-from impala_tf.frontend import project, requirements
+from impala_tf.frontend import requirements
 from impala_tf.frontend.connection import (
     PYTHONS_OWN_FIRST,
     CommandRunner,
@@ -52,16 +52,10 @@ _Verdict = tuple[str, _Level, str]
 _Checked = Mapping[str, list[Finding] | ClusterError]
 
 
-def examine(
-    plan: Plan,
-    known: Mapping[str, Secret],
-    accept_new_host_keys: bool,
-    level_name: str = "",
-) -> list[Finding]:
+def examine(plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool) -> list[Finding]:
     """Returns the findings about every machine of a plan, machine by machine."""
-    digests = project.digests(project.files(level_name))
     with connected(plan.nodes, known, accept_new_host_keys) as machines:
-        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests))
+        checked = on_all(machines.reached(), lambda runner: _check(plan, runner))
         reached = _reach(plan, machines.reached(), checked)
         connections = dict(machines.found)
     findings = []
@@ -102,9 +96,9 @@ def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 
 
-def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> list[Finding]:
+def _check(plan: Plan, runner: CommandRunner) -> list[Finding]:
     node, processes = runner.node, plan.on(runner.node)
-    verdicts = [_project(plan, runner, digests)]
+    verdicts = [_project(plan, runner)]
     if not node.is_local:
         verdicts = [("SSH", "ok", "host key known, logged in"), *verdicts]
     groups = [process.group for process in processes if process.group]
@@ -135,19 +129,15 @@ def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> lis
     return [Finding(node.name, *verdict) for verdict in verdicts]
 
 
-def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _Verdict:
+def _project(plan: Plan, runner: CommandRunner) -> _Verdict:
     node = runner.node
-    question = {"manifest": {} if node.is_local else digests, "tmux_sess": plan.tmux_sess,
-                "addresses": []}  # fmt: skip
+    question = {"tmux_sess": plan.tmux_sess, "addresses": []}
     try:
         answer = ask_agent(runner, "check", question)
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         advice = f"; run {_set_up()}" if isinstance(error, NotSetUpError) else ""
         return "project", "bad", text + advice
-    if answer["differing"]:
-        text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
-        return "project", "warning", f"{text}; the launch will copy them"
     return "project", "ok", answer["workdir"]
 
 

@@ -72,13 +72,6 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
 
 
-def differing(expected: Mapping[str, str]) -> list[str]:
-    """Returns the names in `expected` that are missing or different in this project."""
-    present = {name: ROOT / name for name in expected if (ROOT / name).is_file()}
-    actual = digests(present)
-    return [name for name, digest in expected.items() if actual.get(name) != digest]
-
-
 def pieces(paths: Mapping[str, Path], with_times: bool = True) -> Iterator[bytes]:
     """Yields a tar file in pieces. Only one is in memory, as many machines are set up at once.
 

@@ -27,7 +27,7 @@ from impala_tf.frontend.connection import (
 )
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
-from impala_tf.frontend.parallel import Machines, connector, try_all
+from impala_tf.frontend.parallel import Machines, try_all
 from impala_tf.frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
 from impala_tf.frontend.preflight import run_probe
 
@@ -49,7 +49,6 @@ def set_up(
     accept_new_host_keys: bool,
     console: Console,
     extras: Sequence[str] = (),
-    level_name: str = "",
     root: Path = project.ROOT,
 ) -> int:
     """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0.
@@ -62,16 +61,14 @@ def set_up(
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
       console: where to show the progress.
       extras: extras of pyproject.toml to install, such as worlds, procgen or retro.
-      level_name: the result of `project.own_names`, whose modules are copied, too.
       root: the project's folder.
     """
-    installer = Installer(plan, project.files(level_name, root), root, extras)
-    login = connector(known, accept_new_host_keys)
+    installer = Installer(plan, project.files(root=root), root, extras)
     column = functools.partial(TextColumn, markup=False)
     columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
     with (
         Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as display,
-        contextlib.closing(Machines(login)) as machines,
+        contextlib.closing(Machines(known, accept_new_host_keys)) as machines,
     ):
         rows = {each.name: display.add_task("", total=1.0, node=each.name) for each in plan.nodes}
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.frontend import project
 from impala_tf.frontend.node import code_folders, recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
@@ -62,13 +61,11 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a launch needs to know about this machine; changes nothing.
 
     Args:
-      asked: "manifest" {path: SHA-256} of project files to compare; "tmux_sess"; "logdir";
-        "addresses" to listen on; optionally "ports" ([host, port] of learners),
-        "names" (of their hosts), and "code" (folder of the run's code, or '').
+      asked: "tmux_sess"; "logdir"; "addresses" to listen on; optionally "ports" ([host, port] of
+        learners), "names" (of their hosts), and "code" (folder of the run's code, or '').
 
     Returns:
       "workdir" and "logdir": absolute paths.
-      "differing": paths of files that differ.
       "windows": names of the session's windows, except those that an ended run has left.
       "run_ids": the runs of these windows.
       "running": the logdir's processes that are alive.
@@ -87,7 +84,6 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "workdir": str(Path.cwd()),
         "logdir": str(logdir),
-        "differing": project.differing(asked["manifest"]),
         "windows": [window.name for window in windows if not (window.run_id and window.dead)],
         "run_ids": sorted({each.run_id for each in windows if each.run_id and not each.dead}),
         "running": [
