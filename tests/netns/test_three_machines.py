@@ -156,21 +156,6 @@ def printed(capfd):
     return "\n".join(" ".join(line.split()) for line in capfd.readouterr().out.splitlines())
 
 
-def test_a_folder_that_machines_share_is_set_up_only_once(network, home, tmp_path, capfd):
-    nodes, _ = network
-    know(home / "known_hosts", nodes)
-    shared = tmp_path / "home of all"
-    lines = ["job,ip,tf_port,workdir,python,ssh_username"]
-    lines += [f"learner,{nodes[0].address},8001,{shared},{sys.executable},root"]
-    lines += [f"actor,{node.address},,{shared},{sys.executable},root" for node in nodes]
-    csv = tmp_path / "w.csv"
-    csv.write_text("\n".join(lines) + "\n")
-    assert main(["setup", f"--workers_csv_path={csv}"]) == 0
-    said = printed(capfd)
-    assert said.count("ready: 0 files copied") == 2, said
-    assert not list(shared.glob(".setup-*"))
-
-
 def test_all_unknown_machines_are_reported_together(network, home, tmp_path, capfd):
     nodes, _ = network
     csv = write_csv(tmp_path / "w.csv", nodes)
