@@ -190,9 +190,8 @@ class AgentConfig:
     after the linear layer. Default: on for pqn, else off."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the torso on images; everything else is float32.
-    auto: bfloat16 on processors that have it (AVX512_BF16) if a test shows that it is faster, and
-    for residual networks on NVIDIA GPUs from Ampere on. bfloat16: processors without it still use
-    float32."""
+    auto: bfloat16 on processors that have it (AVX512_BF16), and for residual networks on NVIDIA
+    GPUs from Ampere on. bfloat16: processors without it still use float32."""
 
 
 @dataclasses.dataclass(frozen=True)
