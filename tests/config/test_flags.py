@@ -10,15 +10,12 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import (
-    AGENTS,
     ALGORITHMS,
     Config,
-    ConfigError,
     EnvironmentConfig,
     Given,
     command_line,
     to_dict,
-    words,
 )
 from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.presets import PRESETS
@@ -36,15 +33,6 @@ CONTRACT = (
     "gradients_clipping", "level_name", "width", "height", "learning_rate", "decay", "momentum",
     "epsilon", "workers_csv_path", "tmux_sess", "envs_per_actor", "video",
 )  # fmt: skip
-
-# Values just outside each range.
-OUTSIDE = {
-    "greater than 0": (0, -1),
-    "0 or more": (-1, -0.01),
-    "between 0 and 1": (-0.01, 1.01),
-}
-WITHOUT_RANGE = {"stop_at_return"}
-LAUNCH = {"workers_csv_path": "w.csv"}
 
 
 def changed(**flags: Any) -> Given:
@@ -82,95 +70,6 @@ def test_the_defaults_are_valid() -> None:
     assert configs.problems(Given()) == []
     for kind in KINDS:
         assert configs.problems(Given.of(configs.resolve(Given(), kind))) == []
-
-
-def test_a_number_outside_its_range_is_named() -> None:
-    """It is found before anything starts, and not as NaN or a crash hours later."""
-    numbers = {name: flag for name, flag in words.flags().items() if flag.kind in (int, float)}
-    assert {name for name, flag in numbers.items() if not flag.range} == WITHOUT_RANGE
-    for name, flag in numbers.items():
-        for value in OUTSIDE[flag.range.wanted] if flag.range else ():
-            expected = [f"--{name}={value}: must be {flag.range.wanted}" if flag.range else ""]
-            assert configs.problems(changed(**{name: value})) == expected
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"gradients_clipping": 0.0, "entropy_cost": 0.0, "noop_max": 0, "num_levels": 0},
-        {"discounting": 1.0, "decay": 0.0, "max_restarts": 0},
-    ],
-)
-def test_the_limits_themselves_are_valid(flags: dict[str, float]) -> None:
-    assert configs.problems(changed(**flags)) == []
-
-
-@pytest.mark.parametrize(
-    ("flags", "start"),
-    [
-        ({"agent_name": "ResNet"}, "--agent_name=ResNet: no such agent; use one of"),
-        ({"algorithm": "sac"}, "--algorithm=sac: no such algorithm; use one of impala, appo, ppo"),
-        ({"learner_hosts": "a:1,b"}, "--learner_hosts: 'b' is not host:port"),
-        ({"learner_hosts": "a:99999"}, "--learner_hosts: 'a:99999' is not host:port"),
-        ({"job_name": "actor"}, "--job_name=actor: needs --learner_hosts"),
-        (
-            {"job_name": "learner", "learner_hosts": "a:1,b:1", "task": 2},
-            "--task=2: --learner_hosts names 2",
-        ),
-        (
-            {"job_name": "actor", "learner_hosts": "a:1", "actor_hosts": "c", "task": 1},
-            "--task=1: --actor_hosts names 1",
-        ),
-        (
-            {"job_name": "actor", "learner_hosts": "a:1", "workers_csv_path": "w.csv"},
-            "--workers_csv_path: ",
-        ),
-        (
-            {"job_name": "learner", "learner_hosts": "a:1", "algorithm": "ppo"},
-            "--job_name=learner: actors wait for updates, so this needs --actor_hosts, or a",
-        ),
-        (
-            {"job_name": "learner", "learner_hosts": "a:1", "synchronization": "trajectory"},
-            "--job_name=learner: actors wait for updates",
-        ),
-        ({"synchronization": "step"}, "--synchronization=step: needs --inference=learner"),
-        ({"env": ("A=1",)}, "--env: only with --workers_csv_path"),
-        ({"secret": ("A",)}, "--secret: only with --workers_csv_path"),
-        ({"env": ("Pong",), **LAUNCH}, "--env=Pong: must be NAME=VALUE (a level is --level_name)"),
-        ({"env": ("1A=canary",), **LAUNCH}, "--env=1A: must be NAME=VALUE"),
-        ({"secret": ("A=canary",), **LAUNCH}, "--secret=A: must be NAME, a variable of"),
-        ({"secret": ("a b",), **LAUNCH}, "--secret=a b: must be NAME"),
-        ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': must be up to 64 letters, digits, _ and -"),
-        ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
-        ({"tmux_sess": ""}, "--tmux_sess='': "),
-    ],
-)
-def test_a_contradiction_is_named(flags: dict[str, Any], start: str) -> None:
-    (line,) = configs.problems(changed(**flags))
-    assert line.startswith(start)
-    assert "\n" not in line
-    assert "canary" not in line
-
-
-def test_all_problems_are_reported_at_once() -> None:
-    """Users should not need one attempt per problem."""
-    found = configs.problems(changed(batch_size=0, decay=2.0, agent_name="X", tmux_sess=" "))
-    assert [line.partition("=")[0] for line in found] == [
-        "--batch_size",
-        "--decay",
-        "--agent_name",
-        "--tmux_sess",
-    ]
-
-
-def test_a_config_error_has_one_line_per_problem() -> None:
-    assert ConfigError("one").problems == ["one"]
-    assert str(ConfigError(["one", "two"])) == "one\ntwo"
-
-
-@pytest.mark.parametrize("name", list(AGENTS))
-def test_every_agent_in_the_table_is_valid(name: str) -> None:
-    assert configs.problems(changed(agent_name=name)) == []
 
 
 def test_replace_changes_the_named_flags_and_refuses_unknown_ones() -> None:
