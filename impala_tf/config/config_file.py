@@ -69,7 +69,9 @@ def _value(name: str, node: Any) -> Any:
 
     flag = words.flags().get(name)
     if flag is None or name == "config":
-        raise ValueError(words.unknown(name) if flag is None else "config: name one file alone")
+        raise ValueError(
+            words.unknown(name) if flag is None else "config: a file cannot name another one"
+        )
     if node.tag == "tag:yaml.org,2002:null" and flag.may_be_none and flag.kind is not bool:
         return None
     if flag.kind is bool:
