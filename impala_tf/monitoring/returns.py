@@ -52,39 +52,27 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def scores(metrics: Path) -> tuple[Kind, list[Point]]:
-    """Returns the kind of returns by which to judge a run (the first of `of_rows`), and its points.
-
-    Args:
-      metrics: the run's metrics.csv; there are no points before it exists.
-    """
-    return next(iter(of_rows(csv_rows(metrics), metrics).items()))
-
-
-def of_rows(rows: Sequence[Row], metrics: Path) -> dict[Kind, list[Point]]:
-    """Returns the mean returns of each kind that a run has, the most informative kind first.
+    """Returns the kind of returns by which to judge a run, and its points.
 
     For several levels, this is the score of `LevelRows` over time. A row has a point once each
-    level has finished a game. Without metrics-levels.csv, as in a run of one level, the only kind
-    is GAMES.
+    level has finished a game. Without metrics-levels.csv, as in a run of one level, the kind is
+    GAMES.
 
     Args:
-      rows: all rows of metrics.csv.
-      metrics: the path of metrics.csv. metrics-levels.csv is read from the same folder, unless
-        `metrics` is a copy with another name.
+      metrics: the run's metrics.csv; there are no points before it exists. metrics-levels.csv is
+        read from the same folder, unless `metrics` is a copy with another name.
     """
-    games = [row for row in rows if row["episode_return_mean"]]
-    points = {Kind.GAMES: [Point(row, float(row["episode_return_mean"])) for row in games]}
+    games = [row for row in csv_rows(metrics) if row["episode_return_mean"]]
     logdir = Logdir(metrics.parent)
     moments = _levels_of(logdir.level_metrics) if metrics == logdir.metrics else {}
     if not moments:
-        return points
+        return Kind.GAMES, [Point(row, float(row["episode_return_mean"])) for row in games]
     # Levels' rows are written first, so the last moment may be incomplete and not in metrics.csv.
     pairs = [(row, moments[_moment(row)]) for row in games if _moment(row) in moments]
     pairs = [(row, levels) for row, levels in pairs if mean_over_levels(levels) is not None]
-    points = {Kind.LEVELS: list(_points(pairs, "episode_return_mean")), **points}
     if pairs and all(is_normalized(levels) for _, levels in pairs):
-        points = {Kind.NORMALIZED: list(_points(pairs, "normalized_return_mean")), **points}
-    return points
+        return Kind.NORMALIZED, list(_points(pairs, "normalized_return_mean"))
+    return Kind.LEVELS, list(_points(pairs, "episode_return_mean"))
 
 
 def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator[Point]:

@@ -12,7 +12,7 @@ import scipy.stats
 
 from impala_tf.reporting import comparison, numbers, runs, statistics
 from impala_tf.reporting.comparison import Level
-from tests.helpers.logdirs import rows, write_run
+from tests.helpers.logdirs import Row, rows, write_run
 
 
 def level_of(folder: Path) -> Level:
@@ -99,11 +99,8 @@ def test_the_target_is_80_percent_of_the_way_to_the_best_setting(tmp_path: Path)
     write_run(tmp_path / "2", rows((0, 0, 20), (4000, 8, 140)), agent_name="ResNetAgent", seed=2)
     write_run(tmp_path / "3", rows((0, 0, 10), (4000, 4, 40)), agent_name="ImpoolaAgent")
     assert level_of(tmp_path).target == 10 + 0.8 * (120 - 10)
-
-
-def test_there_is_no_target_if_nothing_was_learned(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        write_run(tmp_path / str(seed), rows((0, 0, 5), (4000, 4, 3)), seed=seed)
+    for number in (1, 2, 3):  # nothing was learned
+        write_run(tmp_path / str(number), rows((0, 0, 5), (4000, 4, 3)), seed=number)
     assert level_of(tmp_path).target is None
 
 
@@ -121,26 +118,26 @@ def test_a_curve_is_the_mean_and_interval_of_the_seeds(tmp_path: Path) -> None:
     assert (over_minutes.x[-1], over_minutes.mean[-1], over_minutes.measured_until) == (8, 120, 4)
 
 
-@pytest.mark.parametrize(("state", "end", "mean"), [("done", 4000, 75), ("stopped", 1000, 37.5)])
+@pytest.mark.parametrize(
+    ("state", "metrics", "end", "mean"),
+    [
+        # With --stop_at_return, the best seed ends first; a solved level would look unsolved.
+        ("done", rows((0, 0, 0), (1000, 1, 50)), 4000, 75),
+        ("stopped", rows((0, 0, 0), (1000, 1, 50)), 1000, 37.5),
+        # One that has just begun does not hide the others.
+        ("training", rows((10, 0.1, 0)), 4000, 100),
+    ],
+)
 def test_only_a_seed_that_has_finished_keeps_its_return(
-    tmp_path: Path, state: str, end: float, mean: float
+    tmp_path: Path, state: str, metrics: list[Row], end: float, mean: float
 ) -> None:
-    """With --stop_at_return, the best seed ends first; a solved level would look unsolved."""
-    path = write_run(tmp_path / "1", rows((0, 0, 0), (1000, 1, 50)), seed=1)
+    path = write_run(tmp_path / "1", metrics, seed=1)
     (path / "status.json").write_text(json.dumps({"state": state}))
     write_run(tmp_path / "2", rows((0, 0, 0), (4000, 4, 100)), seed=2)
     (setting,) = level_of(tmp_path).settings
     curve = comparison.mean_curve(setting, "frames", "curve")
     assert curve is not None
     assert (curve.x[-1], curve.mean[-1]) == (end, pytest.approx(mean))
-
-
-def test_a_seed_that_has_just_begun_does_not_hide_the_curve_of_others(tmp_path: Path) -> None:
-    write_run(tmp_path / "1", rows((0, 0, 0), (4000, 4, 100)), seed=1)
-    write_run(tmp_path / "2", rows((10, 0.1, 0)), seed=2)
-    (setting,) = level_of(tmp_path).settings
-    curve = comparison.mean_curve(setting, "frames", "curve")
-    assert curve is not None and (curve.x[-1], curve.mean[-1]) == (4000, 100)
 
 
 FIVE = [3.0, 9.5, 4.0, 7.0, 5.5]
@@ -155,14 +152,10 @@ def test_the_probability_of_improvement_is_that_of_mann_and_whitney() -> None:
     assert 0.3 < low < found < high <= 1
 
 
-@pytest.mark.parametrize("second", [OTHERS, [5.0, 5.1, 4.9], [2e3, -1e3, 0.0]])
-def test_the_p_value_is_scipys(second: list[float]) -> None:
-    expected = scipy.stats.ttest_ind(FIVE, second, equal_var=False).pvalue
-    assert statistics.welch_p_value(FIVE, second) == pytest.approx(expected)
-
-
-def test_seeds_without_any_spread_differ_for_certain_or_not_at_all() -> None:
+def test_the_p_value_is_scipys_and_defined_without_any_spread() -> None:
     """All seeds of CartPole end with 500."""
+    expected = scipy.stats.ttest_ind(FIVE, OTHERS, equal_var=False).pvalue
+    assert statistics.welch_p_value(FIVE, OTHERS) == pytest.approx(expected)
     assert statistics.welch_p_value([500.0] * 3, [500.0] * 3) == 1
     assert statistics.welch_p_value([500.0] * 3, [9.0] * 3) == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -238,15 +237,6 @@ def test_repeats_of_a_seed_are_named_and_do_not_count(tmp_path: Path) -> None:
     text = document("report.md", level_of(tmp_path))
     assert "ended with a mean return of 20.0." in text
     assert f"repeat a seed: {tmp_path / 'pong.1'}." in text
-
-
-def test_a_run_that_reached_its_return_has_finished(tmp_path: Path) -> None:
-    """--stop_at_return ends it before its frames."""
-    path = write_run(tmp_path, rows((0, 0, 0), (1000, 1, 20)), stop_at_return=20.0)
-    (path / "status.json").write_text(json.dumps({"state": "done"}))
-    (row,) = cells(level_of(tmp_path))
-    assert row["seeds"] == "1"
-    assert not [title for title in row if title.startswith(("frames to", "minutes to"))]
 
 
 def test_a_report_of_several_levels_says_what_its_returns_are(tmp_path: Path) -> None:
