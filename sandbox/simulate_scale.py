@@ -7,9 +7,10 @@
 Actors with a core each act, fetch parameters and push unrolls, like `impala_tf.actor`. A learner
 takes batches from its bounded queue, and lets actors act as `impala_tf.transport.grants` does
 (--no_grants: always). Everything costs the core time that the benchmark measured. The learner's
-link carries --mbit each way, first come, first served, and its server has one thread. The fixed
-cost of a gradient step does not shrink with --learner_cores or --learner_speedup (how much faster
-updates are than on the measured machine, say on a GPU). Prints a row for each number of actors.
+link carries --mbit each way, first come, first served, and its server has one thread. What a
+gradient step takes however small its batch is (--fixed_update_ms) does not shrink with
+--learner_cores or --learner_speedup (how much faster updates are than on the measured machine, say
+on a GPU). Prints a row for each number of actors.
 FLAG: the benchmark's flags, except --parameter_lag, which must have been 1. `benchmark.py scale`
 does the same with real connections, as many as one machine can hold.
 """
@@ -242,7 +243,7 @@ def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> 
     serving = core_s["transport"] / 2 * pushed  # of a push and a fetch
     uses = config.optimizer.updates_per_batch
     # More cores or a faster device speed up only the part that grows with the batch.
-    fixed_s = uses * (benchmark["fixed_update_s"] or 0.0)
+    fixed_s = uses * 1e-3 * options.fixed_update_ms
     parallel_s = max(0.0, batch_size * length * core_s["updates"] - fixed_s)
     return Constants(
         unroll_s=pushed * (core_s["environments"] + core_s["inference"] + core_s["transport"] / 2),
@@ -270,6 +271,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--learners", type=int, default=1)
     parser.add_argument("--learner_cores", type=float, default=2.0)
     parser.add_argument("--learner_speedup", type=float, default=1.0)
+    parser.add_argument("--fixed_update_ms", type=float, default=0.0, help="of a gradient step")
     parser.add_argument("--mbit", type=float, default=1000.0)
     parser.add_argument("--parameter_lag", type=int, default=1)
     parser.add_argument("--no_grants", action="store_true")

@@ -66,7 +66,7 @@ COMMANDS = {
     ),
     "benchmark": Command(
         "measure every part of a run on this machine, and what limits it",
-        ("level_name", "agent_name", "num_actors", "envs_per_actor", "benchmark_seconds", "json"),
+        ("level_name", "agent_name", "num_actors", "envs_per_actor", "json"),
     ),
 }  # fmt: skip
 """{name, as in --mode=NAME: its help}."""

@@ -49,8 +49,5 @@ class ExportConfig:
 class BenchmarkConfig:
     """--mode=benchmark."""
 
-    benchmark_seconds: Positive[float] = 20.0
-    """Seconds for which the whole run is measured, once it trains.
-    Each part by itself is measured for a fifth of that."""
     json: bool = False
     """Print the results as JSON."""

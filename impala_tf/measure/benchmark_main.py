@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
@@ -31,24 +30,23 @@ from impala_tf.config import (
 from impala_tf.logdir import Logdir
 from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
-from impala_tf.measure.in_processes import What, console_of, measure_each, telling
-from impala_tf.monitoring.bottleneck import ADVICE
+from impala_tf.measure.in_processes import What
+from impala_tf.monitoring.bottleneck import ADVICE, bottleneck_of
 from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
 from impala_tf.types import EnvironmentSpec
 
-_PART_SHARE = 0.2  # of --benchmark_seconds
+_PARTS: dict[str, What] = {
+    "environments": "environment",
+    "inference": "inference",
+    "transport": "transport",
+    "updates": "update",
+}
+"""{name of a part, as in `ADVICE`: what is measured}."""
+_PART_S, _WHOLE_S = 4.0, 20.0
 _WARM_UP_ROWS = 2
 _ROW_S = 2.0
 _START_S = 300.0
-_LABELS: dict[What, str] = {
-    "environment": "environments",
-    "inference": "inference",
-    "transport": "transport",
-    "update": "updates",
-}
-"""{what is measured: its name in `ADVICE`}."""
-
 
 _OF_A_REAL_RUN = (
     "mirror", "track", "callbacks", "stop_at_return", "eval_every", "video_every", "fresh",
@@ -72,107 +70,53 @@ def main(given: Given) -> int:
     flags = configs.to_flags(given.without("mode", "json", *_OF_A_REAL_RUN))
     config, spec = resolve(given)
     configs.check_batches(config)
-    console = console_of(stderr=config.benchmark.json)
-    parts, totals = _measure(config, spec, flags, console)
-    if config.benchmark.json:
-        rows = [_json_row(name, part) for name, part in parts.items()]
-        print(json.dumps({**totals, "parts": rows, "advice": ADVICE[totals["limit"]]}))
-        return 0
-    console.print(_table(parts, totals))
-    for line in _lines(totals):
-        console.print(line, highlight=False)
-    return 0
-
-
-def ceiling(parts: Mapping[str, Measured], cores: int) -> float:
-    """Returns the agent steps/s that these parts allow together.
-
-    All parts share the cores; a GPU works in addition.
-    """
-    gpu = slower_gpu(parts, cores)
-    return _cores_rate(parts, cores) if gpu is None else parts[gpu].steps_per_s
-
-
-def slower_gpu(parts: Mapping[str, Measured], cores: int) -> str | None:
-    """Returns the name of the slowest part on the GPU; None if the cores allow fewer steps/s."""
-    on_gpu = [name for name, part in parts.items() if part.device == "GPU"]
-    slowest = min(on_gpu, key=lambda name: parts[name].steps_per_s, default=None)
-    if slowest is None or parts[slowest].steps_per_s >= _cores_rate(parts, cores):
-        return None
-    return slowest
-
-
-def uses_measured(config: Config) -> int:
-    """Returns how many updates as measured by `learning.update` a run makes per batch."""
-    replays = configs.algorithm(config.loss.algorithm).replays
-    return 1 if replays else config.optimizer.updates_per_batch
-
-
-def _measure(
-    config: Config, spec: EnvironmentSpec, flags: list[str], console: Console
-) -> tuple[dict[str, Measured], dict[str, Any]]:
-    """Returns the parts of a run, each measured by itself, and JSON-able totals."""
-    seconds = _PART_SHARE * config.benchmark.benchmark_seconds
-    parts = measure_each(_LABELS, config, spec, seconds, console)
-    with telling("measuring updates of one unroll", console):
-        fixed_s = _fixed_s(config, spec, seconds, parts["updates"])
-    updates_per_s = parts["updates"].steps_per_s / uses_measured(config)
-    parts["updates"] = parts["updates"]._replace(steps_per_s=updates_per_s)
-    with telling("measuring checkpoints", console):
-        checkpoint = in_processes.measure("checkpoint", config, spec, seconds)
-    with telling("measuring a whole run", console):
-        whole = _whole(flags, config.benchmark.benchmark_seconds)
-    cores = cores_here()
-    gpu = slower_gpu(parts, cores)
-    limit = gpu or max(parts, key=lambda name: parts[name].core_us_per_step)
-    return parts, {
+    parts = {name: _measured(what, config, spec) for name, what in _PARTS.items()}
+    print("measuring a whole run ...", file=sys.stderr, flush=True)
+    row = _medians_of_run(flags)
+    core_us = sum(part.core_us_per_step for part in parts.values())
+    limit, why = bottleneck_of(row) or ("cores", "")
+    if limit == "cores":  # which all parts share on this machine
+        limit = max(parts, key=lambda name: parts[name].core_us_per_step)
+        why = f"{parts[limit].core_us_per_step / core_us:.0%} of the cores' time"
+    totals = {
         "level_name": spec.level_name,
         "agent_name": config.agent.agent_name,
-        "frames_per_step": spec.frames_per_step,
-        "cores": cores,
-        "checkpoint_s": 1 / checkpoint.steps_per_s,
-        # The part of a gradient step that does not grow with its batch. None: no unrolls in it.
-        "fixed_update_s": fixed_s,
+        "cores": cores_here(),
         # From an actor to its learner and back, per agent step:
         "bytes_up": parts["transport"].bytes_up,
         "bytes_down": parts["transport"].bytes_down / config.process.parameter_lag,
-        # Agent steps/s that the parts together allow on these cores, and those of a whole run:
-        "ceiling": ceiling(parts, cores),
-        "whole": whole,
+        # Agent steps/s that the parts together would allow on these cores, and of a whole run:
+        "ceiling": 1e6 * cores_here() / core_us,
+        "whole": row["agent_steps_per_s"],
         "limit": limit,
-        # The limiting part's share of the cores' time. None: the GPU is the limit.
-        "limit_share": None if gpu else parts[limit].core_us_per_step / _core_us(parts),
+        "why": why,
+        "advice": ADVICE[limit],
     }
+    if config.benchmark.json:
+        rows = [{"name": name, **_figures(part)} for name, part in parts.items()]
+        print(json.dumps({**totals, "parts": rows}))
+        return 0
+    console = in_processes.console_of()
+    console.print(_table(parts, totals))
+    text = (
+        "\n{agent_name} on {level_name}, {cores} cores. On the wire, an agent step is"
+        " {bytes_up:,.0f} bytes up and at most {bytes_down:,.0f} down.\n"
+        "limited by: {limit} ({why})\nfaster with: {advice}"
+    )
+    console.print(text.format_map(totals), highlight=False)
+    return 0
 
 
-def _fixed_s(
-    config: Config, spec: EnvironmentSpec, seconds: float, updates: Measured
-) -> float | None:
-    """Returns the seconds of a gradient step that do not depend on the size of its batch."""
-    optimizer = config.optimizer
-    size = optimizer.batch_size
-    if size == 1 or configs.algorithm(config.loss.algorithm).replays:
-        return None
-    smallest = configs.replace(config, batch_size=1, minibatches=1, micro_batches=1)
-    of_one = in_processes.measure("update", smallest, spec, seconds)
-    one_s = optimizer.unroll_length / of_one.steps_per_s
-    all_s = size * optimizer.unroll_length / updates.steps_per_s
-    return max(0.0, one_s - (all_s - one_s) / (size - 1))
+def _measured(what: What, config: Config, spec: EnvironmentSpec) -> Measured:
+    """Returns the measurements of a part by itself, for each agent step of a run."""
+    part = in_processes.measure(what, config, spec, _PART_S)
+    if what != "update" or configs.algorithm(config.loss.algorithm).replays:
+        return part
+    return part._replace(steps_per_s=part.steps_per_s / config.optimizer.updates_per_batch)
 
 
-def _cores_rate(parts: Mapping[str, Measured], cores: int) -> float:
-    """Returns the agent steps/s that the cores allow, if all parts share them."""
-    return 1e6 * cores / _core_us(parts)
-
-
-def _core_us(parts: Mapping[str, Measured]) -> float:
-    """Returns the microseconds of one core that all parts need per agent step."""
-    return sum(part.core_us_per_step for part in parts.values())
-
-
-def _json_row(name: str, part: Measured) -> dict[str, Any]:
+def _figures(part: Measured) -> dict[str, Any]:
     return {
-        "name": name,
         "agent_steps_per_s": part.steps_per_s,
         "core_us_per_step": part.core_us_per_step,
         "device": part.device,
@@ -181,8 +125,8 @@ def _json_row(name: str, part: Measured) -> dict[str, Any]:
     }
 
 
-def _whole(flags: list[str], seconds: float) -> float:
-    """Returns the median agent steps/s of a run on this machine, once it trains.
+def _medians_of_run(flags: list[str]) -> dict[str, float]:
+    """Returns the median of each metric of a run on this machine, once it trains.
 
     Raises:
       ConfigError: the run has ended, or is too slow; with the last lines of its output.
@@ -191,13 +135,15 @@ def _whole(flags: list[str], seconds: float) -> float:
         command = [sys.executable, *user_commands.program(), *flags, f"--logdir={folder}/run",
                    f"--metrics_interval_s={_ROW_S:g}",
                    "--total_environment_frames=1000000000000"]  # fmt: skip
+        # TF_CONFIG would give the run a role.
+        environment = {k: v for k, v in os.environ.items() if k != tf_config.VARIABLE}
         with tempfile.TemporaryFile("w+") as output:
             run = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=_without_role(os.environ)
+                command, stdout=output, stderr=subprocess.STDOUT, env=environment
             )
             try:
-                deadline = time.monotonic() + _START_S + seconds
-                while len(rates := _rates(Path(folder, "run"))) * _ROW_S < seconds:
+                deadline = time.monotonic() + _START_S + _WHOLE_S
+                while len(rows := _rows(Path(folder, "run"))) * _ROW_S < _WHOLE_S:
                     if run.poll() is not None or time.monotonic() > deadline:
                         output.seek(0)
                         raise ConfigError(output.read().splitlines()[-5:] or ["no run started"])
@@ -205,63 +151,32 @@ def _whole(flags: list[str], seconds: float) -> float:
             finally:
                 run.terminate()
                 run.wait()
-    return statistics.median(rates)
+    values = {name: [float(row[name]) for row in rows if row[name]] for name in rows[0]}
+    return {name: statistics.median(column) for name, column in values.items() if column}
 
 
-def _without_role(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns a process's variables without TF_CONFIG, which would give the run a role."""
-    return {name: value for name, value in environment.items() if name != tf_config.VARIABLE}
-
-
-def _rates(logdir: Path) -> list[float]:
+def _rows(logdir: Path) -> list[dict[str, str]]:
     path = Logdir(logdir).metrics
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        cells = [row.get("agent_steps_per_s") for row in csv.DictReader(file)]
-    return [float(cell) for cell in cells[_WARM_UP_ROWS:] if cell]
+        return list(csv.DictReader(file))[_WARM_UP_ROWS:]
 
 
 def _table(parts: Mapping[str, Measured], totals: Mapping[str, Any]) -> Table:
     figures = ("agent steps/s", "core µs a step", "share", "peak memory")
     table = plain_table("part, alone", "on", *figures, texts=2)
-    total = _core_us(parts)
+    core_us = sum(part.core_us_per_step for part in parts.values())
     for name, part in parts.items():
         table.add_row(
             name,
             part.on,
             f"{part.steps_per_s:,.0f}",
             f"{part.core_us_per_step:,.0f}",
-            f"{part.core_us_per_step / total:.0%}",
-            f"{part.peak_memory_mb:,.0f} MiB" if part.peak_memory_mb else "unknown",
+            f"{part.core_us_per_step / core_us:.0%}",
+            f"{part.peak_memory_mb:,.0f} MiB",
         )
     table.add_section()
-    table.add_row("all parts", "", f"{totals['ceiling']:,.0f}", f"{total:,.0f}", "100%", "")
+    table.add_row("all on the cores", "", f"{totals['ceiling']:,.0f}", f"{core_us:,.0f}", "", "")
     table.add_row("a whole run", "", f"{totals['whole']:,.0f}", "", "", "", style="bold")
     return table
-
-
-def _lines(totals: Mapping[str, Any]) -> list[str]:
-    return [
-        "",
-        "{agent_name} on {level_name}: a run reaches {reached:.0%} of the {ceiling:,.0f} agent"
-        " steps/s that its parts allow on {cores} cores.".format(
-            reached=totals["whole"] / totals["ceiling"], **totals
-        ),
-        "On the wire, an agent step is {bytes_up:,.0f} bytes up and at most {bytes_down:,.0f} down."
-        " A checkpoint takes {checkpoint_s:.2f} s.".format_map(totals),
-        *_fixed_line(totals["fixed_update_s"]),
-        f"limited by: {totals['limit']} ({_share(totals['limit_share'])})",
-        f"faster with: {ADVICE[totals['limit']]}",
-    ]
-
-
-def _share(limit_share: float | None) -> str:
-    return "the GPU" if limit_share is None else f"{limit_share:.0%} of the cores' time"
-
-
-def _fixed_line(fixed_s: float | None) -> list[str]:
-    if fixed_s is None:
-        return []
-    return [f"A gradient step takes {1e3 * fixed_s:.1f} ms, however small its batch is, and longer"
-            " for a larger one."]  # fmt: skip

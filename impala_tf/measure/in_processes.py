@@ -5,14 +5,12 @@ This module does not import TensorFlow; new processes that need it import it wit
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
@@ -24,46 +22,19 @@ from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.measure.acting import Measured
 from impala_tf.types import EnvironmentSpec
 
-What = Literal["environment", "inference", "transport", "update", "checkpoint"]
+What = Literal["environment", "inference", "transport", "update"]
 
 _WIDTH = 100  # columns, if the output is not a terminal
 
 
-def console_of(stderr: bool = False) -> Console:
+def console_of() -> Console:
     """Returns the console for measurements."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(width=_WIDTH, stderr=stderr)
-
-
-@contextlib.contextmanager
-def telling(what: str, console: Console) -> Iterator[None]:
-    """Says what takes a while: on a terminal while it lasts, else in a line on stderr."""
-    if not console.is_terminal:
-        print(f"{what} ...", file=sys.stderr, flush=True)
-    with console.status(what):  # shows nothing if the output is not a terminal
-        yield
-
-
-def measure_each(
-    labels: Mapping[What, str],
-    config: Config,
-    spec: EnvironmentSpec,
-    seconds: float,
-    console: Console,
-) -> dict[str, Measured]:
-    """Measures one after another, as shown on the console; returns {label: measurements}.
-
-    The arguments and errors are those of `measure`.
-    """
-    measured = {}
-    for what, label in labels.items():
-        with telling(f"measuring {label}", console):
-            measured[label] = measure(what, config, spec, seconds)
-    return measured
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
 
 
 def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures a part of an actor or a learner, in a new process.
+    """Measures a part of an actor or a learner, in a new process; says so on stderr.
 
     Args:
       what: the name of a function in `acting` or `learning`.
@@ -75,9 +46,10 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
       ConfigError: flags that cannot be used on this machine.
       RuntimeError: the process failed, and has printed why.
     """
+    print(f"measuring {what} ...", file=sys.stderr, flush=True)
     measured: Measured
-    acts_without = config.process.inference == "actor" and not configs.actors_use_tensorflow(config)
-    if what == "inference" and acts_without:
+    with_litert = config.process.inference == "actor" and not configs.actors_use_tensorflow(config)
+    if what == "inference" and with_litert:
         converted = _in_new_process("learning", "converted", config, spec)
         if converted is not None:
             measured = _in_new_process("acting", what, config, spec, seconds, *converted)

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs,
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
-from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.config import AgentConfig, Config, cores_here
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
@@ -50,14 +49,7 @@ from impala_tf.transport import (
     Pushes,
     RunTerms,
 )
-from impala_tf.types import (
-    ActorGradient,
-    ActorReport,
-    EnvironmentSpec,
-    Episode,
-    Sent,
-    Unroll,
-)
+from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Sent, Unroll
 
 _PLAYED_UNROLLS = 5
 
@@ -71,35 +63,24 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
       seconds: how long to measure.
     """
     tensorflow_startup.use_one_cpu_thread()
-    agent = _agent(config, spec)
-    per_s, cores = rate(answers(agent, spec, config), seconds)
-    steps = config.process.envs_per_actor
+    agent, num_envs = _agent(config, spec), config.process.envs_per_actor
+    policy = compile_policy(agent, spec, num_envs, config.run.seed)
+    env_output = noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
+    state = agent.initial_state(num_envs)
+    per_s, cores = rate(lambda: policy(env_output, state)[0].action.numpy(), seconds)
     memory, dtype = peak_memory_mb(), agent.torso_dtype
-    return Measured(per_s * steps, ONE_THREAD, memory, cores, precision=dtype)
+    return Measured(per_s * num_envs, ONE_THREAD, memory, cores, precision=dtype)
 
 
 def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[np.ndarray]] | None:
     """Returns the (network, parameters) for actors with LiteRT; None if LiteRT cannot run it."""
     tensorflow_startup.start_xla()
     agent = agent_of(config.agent, spec)
-    arrays = [variable.numpy() for variable in agent.variables]
     try:
         model = convert(agent, spec, config.process.envs_per_actor)
     except ConversionError:
         return None
-    return model.to_bytes(), arrays
-
-
-def _fetched(config: Config, spec: EnvironmentSpec) -> list[int]:
-    """Returns the indices of the parameters that actors get."""
-    agent = agent_of(config.agent, spec)
-    everything = list(range(len(agent.variables)))
-    if configs.actors_use_tensorflow(config):
-        return everything
-    try:
-        return convert(agent, spec, config.process.envs_per_actor).used
-    except ConversionError:
-        return everything
+    return model.to_bytes(), [variable.numpy() for variable in agent.variables]
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -109,19 +90,19 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     """
     tensorflow_startup.use_one_cpu_thread()
     num_envs = config.process.envs_per_actor
-    length = config.optimizer.unroll_length
     agent = _agent(config, spec)
-    specs = sent_specs(agent, spec, config)
+    specs, parameters = sent_specs(agent, spec, config), parameter_specs(agent)
+    used = list(range(len(agent.variables)))
+    if not configs.actors_use_tensorflow(config):
+        with contextlib.suppress(ConversionError):
+            used = convert(agent_of(config.agent, spec), spec, num_envs).used
+    sent: Sent = noise(gradient_specs(agent), 1)
+    if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
+        # Of real games, as their images compress differently.
+        sent = played_unroll(config, spec, agent)
     arrays = [variable.numpy() for variable in agent.variables]
-    parameters = parameter_specs(agent)
-    used = _fetched(config, spec)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _loopback(folder, specs, parameters, num_envs) as link,
-    ):
-        client, store = link
-        sent = _sent(config, spec, agent)
-        versions = itertools.count()
+    versions = itertools.count()
+    with _loopback(specs, parameters, num_envs) as (client, store):
 
         def exchange() -> None:
             version = next(versions)
@@ -130,78 +111,43 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
             client.push(sent)
 
         per_s, cores = rate(exchange, seconds)
-    steps = num_envs * length
+    steps = num_envs * config.optimizer.unroll_length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
-    sizes = [NamedSpec.of(*parameter).nbytes for parameter in parameters]
-    bytes_down = sum(sizes[index] for index in used) / steps
+    bytes_down = sum(NamedSpec.of(*parameters[index]).nbytes for index in used) / steps
     return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
-
-
-def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures checkpoints; `steps_per_s` is checkpoints/s. The arguments are `inference`'s."""
-    learner = Learner(_agent(config, spec), spec, config, LearnerGroup())
-    with tempfile.TemporaryDirectory() as folder:
-        checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
-        numbers = itertools.count()
-        per_s, cores = rate(lambda: checkpointer.save({}, next(numbers)), seconds)
-    return Measured(per_s, "CPU", peak_memory_mb(), cores)
 
 
 def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures a learner's gradient steps; agent steps count each time they are learned from.
 
-    The arguments are those of `inference`.
+    For dqn, it puts a batch into the replay and makes the gradient steps that follow. For a3c,
+    whose actors compute the gradients, the work is the same. The arguments are those of
+    `inference`.
 
     Raises:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
     """
     tensorflow_startup.select_device(config.process.device)
     agent = _agent(config, spec)
-    per_s, cores = rate(updates(agent, spec, config), seconds)
-    steps = config.optimizer.batch_size * config.optimizer.unroll_length
-    gpus = tf.config.get_visible_devices("GPU")
-    device = "GPU" if gpus else f"CPU, {cores_here()} cores"
-    return Measured(per_s * steps, device, peak_memory_mb(), cores, precision=agent.torso_dtype)
-
-
-def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
-    """Returns a function that chooses actions for --envs_per_actor environments."""
-    num_envs = config.process.envs_per_actor
-    policy = compile_policy(agent, spec, num_envs, config.run.seed)
-    env_output = noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
-    state = agent.initial_state(num_envs)
-    return lambda: policy(env_output, state)[0].action.numpy()
-
-
-def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
-    """Returns a function that learns once from a batch; each further use costs the same.
-
-    For dqn, it puts a batch into the replay and makes the gradient steps that follow. For a3c,
-    whose actors compute the gradients, the work is the same.
-    """
     if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         config = configs.replace(config, algorithm="impala")
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, LearnerGroup())
     # Only a run's first updates add images to the statistics of observations.
     learner.agent_steps = AgentConfig().pixel_statistics_steps
-    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
-    batch = noise(specs, config.optimizer.batch_size)
+    batch_size, length = config.optimizer.batch_size, config.optimizer.unroll_length
+    batch = noise(unroll_specs(agent, spec, length), batch_size)
     tensors = tf.nest.map_structure(tf.constant, batch)
-    return lambda: learner.update(tensors)
+    per_s, cores = rate(lambda: learner.update(tensors), seconds)
+    gpus = tf.config.get_visible_devices("GPU")
+    device = "GPU" if gpus else f"CPU, {cores_here()} cores"
+    steps_per_s, memory = per_s * batch_size * length, peak_memory_mb()
+    return Measured(steps_per_s, device, memory, cores, precision=agent.torso_dtype)
 
 
 def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
     tensorflow_startup.start_xla()
     return agent_here(config.agent, spec)
-
-
-def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
-    """Returns what an actor sends: of real games, as their images compress differently."""
-    if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
-        return played_unroll(config, spec, agent)
-    gradient: ActorGradient = noise(gradient_specs(agent), 1)
-    return gradient
 
 
 def played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
@@ -245,13 +191,9 @@ class _KeptUnrolls:
 
 @contextlib.contextmanager
 def _loopback(
-    folder: str,
-    specs: Sent,
-    parameters: list[tuple[str, tuple[int, ...], str]],
-    num_envs: int,
+    specs: Sent, parameters: list[tuple[str, tuple[int, ...], str]], num_envs: int
 ) -> Iterator[tuple[ActorClient, ParameterStore]]:
     """Yields an actor's client, and the parameter store of a learner that drops every unroll."""
-    certificates.create(Path(folder) / "credentials")
     terms = RunTerms(
         run_id="benchmark",
         config_digest="",
@@ -261,15 +203,17 @@ def _loopback(
         max_environments=num_envs,
     )
     store = ParameterStore()
-    credentials = Path(folder) / "credentials"
     service = LearnerService(Pushes(terms, lambda sent, report: None), store)
-    server = LearnerServer("127.0.0.1:0", credentials, service)
-    server.start()
-    address = f"127.0.0.1:{server.port}"
-    client = ActorClient(address, credentials, "actor-0", specs, "", num_environments=num_envs)
-    try:
-        client.handshake()
-        yield client, store
-    finally:
-        client.close()
-        server.stop(0)
+    with tempfile.TemporaryDirectory() as folder:
+        credentials = Path(folder) / "credentials"
+        certificates.create(credentials)
+        server = LearnerServer("127.0.0.1:0", credentials, service)
+        server.start()
+        address = f"127.0.0.1:{server.port}"
+        client = ActorClient(address, credentials, "actor-0", specs, "", num_environments=num_envs)
+        try:
+            client.handshake()
+            yield client, store
+        finally:
+            client.close()
+            server.stop(0)

@@ -167,13 +167,13 @@ def test_more_cores_do_not_shorten_what_a_gradient_step_always_takes(tmp_path: P
              for name in ("environments", "inference", "transport", "updates")]  # fmt: skip
     speed = tmp_path / "speed.json"
     speed.write_text(json.dumps(
-        {"parts": parts, "bytes_up": 100.0, "bytes_down": 1e4, "fixed_update_s": 4e-3}
+        {"parts": parts, "bytes_up": 100.0, "bytes_down": 1e4}
     ))  # fmt: skip
     flags = ["--level_name=CartPole-v1", "--batch_size=10", "--unroll_length=10",
              "--updates_per_batch=2"]  # fmt: skip
     took_s = [
         constants_of(speed, flags, argparse.Namespace(
-            learner_cores=cores, learner_speedup=1.0, mbit=1e3, parameter_lag=1
+            learner_cores=cores, learner_speedup=1.0, mbit=1e3, parameter_lag=1, fixed_update_ms=4.0
         )).update_s
         for cores in (1, 2, 1000)
     ]  # fmt: skip
