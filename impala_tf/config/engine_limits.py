@@ -21,6 +21,11 @@ def problems(flags: dict[str, Any]) -> list[str]:
         for name in ENGINE_FLAGS
         if name != "engine" and not name.startswith(own) and flags[name] != BUILT_IN[name]
     ]
+    if (flags["num_learners"] or 1) > 1 and not flags["join"] and engine not in ("slurm", "ray"):
+        lines.append(
+            f"--num_learners={flags['num_learners']}: only with --join, --engine=slurm or"
+            " --engine=ray; with --workers_csv_path, give each learner a row"
+        )
     if not engine:
         return lines
     lines += [

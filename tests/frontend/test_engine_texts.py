@@ -69,6 +69,7 @@ def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> 
     [
         ({"ray_actor_resources": "CPU=2"}, "--ray_actor_resources: only with --engine=ray"),
         ({"engine": "ray", "slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
+        ({"num_learners": 2}, "--num_learners=2: only with --join, --engine=slurm or --engine=ray"),
         ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
         ({"engine": "slurm", "num_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
         (
