@@ -380,14 +380,6 @@ def test_horovods_requests_reach_the_store_through_the_proxy(rendezvous):
         proxy.close()
 
 
-def test_the_store_has_a_bound(rendezvous):
-    gathering = Gathering(2)
-    for number in range(255):
-        gathering.put("", f"/{number}", b"x" * 65_536)
-    with pytest.raises(ValueError, match="full"):
-        gathering.put("", "/more", b"x" * 65_536)
-
-
 def test_the_interface_of_an_address_is_found():
     assert interface_of("localhost") == "lo"
     assert interface_of("192.0.2.1") is None

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 LEADER = 0
-_MAX_STORE_BYTES = 1 << 24
 
 
 class Times(NamedTuple):
@@ -178,13 +177,10 @@ class Gathering:
             return self._store.get(path) if group == self._group else None
 
     def put(self, group: str, path: str, value: bytes) -> None:
-        """Stores a value for the group. Raises ValueError for another group, or a full store."""
+        """Stores a value for the group. Raises ValueError for another group."""
         with self._lock:
             if group != self._group:
                 raise ValueError("another group has started")
-            used = sum(len(key) + len(stored) for key, stored in self._store.items())
-            if used + len(path) + len(value) > _MAX_STORE_BYTES:
-                raise ValueError("the store is full")
             self._store[path] = value
 
     def _hear(self, number: int) -> float:
