@@ -93,13 +93,10 @@ class Agent:
 
         Raises:
           ValueError: the observation has another shape, other parts or a dtype that does not fit,
-            `state` was not returned by this method, `reward` is not a number, or the agent sees the
-            reward and it is not given.
+            `reward` is not a number, or the agent sees the reward and it is not given.
         """
         self._check(observation)
-        last_reward = _number(reward)
-        if not (state is None or isinstance(state, State)):
-            raise ValueError(f"state: give what the last act() returned, or None; not {state!r}")
+        last_reward = 0.0 if reward is None else np.asarray(reward).item()
         if reward is None and state is not None and self._sees_reward:
             raise ValueError(
                 f"reward: {self._player.flags['agent_name']} sees the reward of its last action;"
@@ -161,16 +158,6 @@ def _batch_of(observation: Any, space: Space[Any], name: str = "observation") ->
     return array[None]
 
 
-def _number(reward: Any) -> float:
-    """Returns a reward as a float, 0 for None. Raises ValueError if it is not one number."""
-    if reward is None:
-        return 0.0
-    try:
-        return float(np.asarray(reward).item())
-    except (TypeError, ValueError):
-        raise ValueError(f"reward: must be one number, not {reward!r}") from None
-
-
 def _shapes(observation: Any) -> Any:
     """Returns the shape of an observation, or {name: shape} of its parts."""
     if isinstance(observation, Mapping):
@@ -210,7 +197,7 @@ def given_for(
 ) -> Given:
     """Returns the flags of --mode=test."""
     of_test = {"mode": "test", "logdir": logdir, "checkpoint": checkpoint}
-    return python_values.given({**flags, **of_test, "trust_level_module": trust})
+    return python_values.given(dict(**flags, **of_test, trust_level_module=trust))
 
 
 def _seed(player: Player) -> int:

@@ -12,12 +12,6 @@ from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.processes import evaluate_main
 
-_INSTEAD = {
-    "test_num_episodes": "in Python, give num_episodes=...",
-    "test_policy": 'in Python, give policy="sampled" or "greedy"',
-    "mode": "evaluate does not take it",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -67,15 +61,12 @@ def evaluate(
       ConfigError: there is no agent, it learned several levels (use `impala test`), one of its
         modules is not trusted, or a flag is wrong.
     """
-    if refused := [f"--{name}: {instead}" for name, instead in _INSTEAD.items() if name in flags]:
-        raise ConfigError(refused)
-    of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
-    given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})
-    trained = evaluate_main.load(given)
+    of_test = dict(test_num_episodes=num_episodes, test_policy=policy, **flags)
+    trained = evaluate_main.load(given_for(logdir, checkpoint, trust_level_module, of_test))
     if len(trained.spec.levels) > 1:
         raise ConfigError(f"--logdir={trained.flags['logdir']}: it learned several levels; play"
                           " them with --mode=test")  # fmt: skip
-    result, _ = evaluate_main.played(trained)
+    result, _ = evaluate_main.evaluate(trained)
     if note := games.cut_note(result):
         print(f"{result['level_name']}: {note}")
     if not trained.is_exported:

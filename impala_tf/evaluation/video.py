@@ -12,6 +12,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from PIL import Image
 
 from impala_tf.logdir import written_aside
 
@@ -80,40 +81,16 @@ def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, floa
         return path.read_bytes(), len(kept) * step / fps
 
 
-def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> tuple[int, int]:
-    """Writes a GIF that repeats forever, and returns its width and height in pixels.
-
-    GIFs are large, so it has only 216 colours and at most GIF_HEIGHT rows of pixels.
+def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> None:
+    """Writes a GIF that repeats forever, with at most GIF_HEIGHT rows of pixels.
 
     Args:
       path: the file.
       frames: uint8 [H, W, 3], RGB, all of the same size; at least one.
       fps: frames per second.
     """
-    height, width = _at_most(frames[0], GIF_HEIGHT).shape[:2]
-    with av.open(path, "w", format="gif") as container:
-        stream = container.add_stream("gif", rate=Fraction(fps).limit_denominator(1000))
-        stream.width, stream.height, stream.pix_fmt = width, height, "pal8"
-        for frame in frames:
-            # No dithering, which would change pixels that do not change in the game.
-            steps = (_at_most(frame, GIF_HEIGHT).astype(np.uint16) * 6) >> 8
-            colours = (steps @ np.array([36, 6, 1], np.uint16)).astype(np.uint8)
-            picture = av.VideoFrame.from_ndarray((colours, _PALETTE), format="pal8")
-            container.mux(stream.encode(picture))
-        container.mux(stream.encode())
-    return width, height
-
-
-def _palette() -> np.ndarray:
-    """Returns uint8 [256, 4], ARGB: six steps of each colour, and black."""
-    steps = np.array(list(itertools.product(range(6), repeat=3)), np.uint8) * 51
-    palette = np.zeros((256, 4), np.uint8)
-    palette[:, 0] = 255
-    palette[: len(steps), 1:] = steps
-    return palette
-
-
-_PALETTE = _palette()
+    first, *others = (Image.fromarray(_at_most(frame, GIF_HEIGHT)) for frame in frames)
+    first.save(path, save_all=True, append_images=others, duration=1000 / fps, loop=0)
 
 
 def _encode(

@@ -47,12 +47,9 @@ class WandbWriter:
         self._opened().log(dict(values), step=environment_frames)
 
     def add_video(
-        self, name: str, path: Path, environment_frames: int | None, caption: str | None = None
+        self, name: str, path: Path, environment_frames: int, caption: str | None = None
     ) -> None:
-        """Adds an mp4 file, at the frames of the last row: W&B drops older points.
-
-        With None, it is added at the end of a run that has ended.
-        """
+        """Adds an mp4 file, at the frames of the last row: W&B drops older points."""
         import wandb
 
         film = wandb.Video(str(path), caption=caption, format="mp4")

@@ -12,6 +12,7 @@ import fcntl
 import numbers
 import os
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -217,15 +218,13 @@ class TensorBoardWriter:
             for name, value in values.items():
                 tf.summary.scalar(f"{group}/{name}", np.asarray(value, np.float32))
 
-    def add_gif(
-        self, name: str, gif: bytes, size: tuple[int, int], environment_frames: int
-    ) -> None:
-        """Adds an animated GIF to the images. `size` is its width and height in pixels."""
+    def add_gif(self, name: str, gif: bytes, environment_frames: int) -> None:
+        """Adds an animated GIF to the images."""
         import tensorflow as tf
 
         if self._writer is None:
             return
-        width, height = size
+        width, height = struct.unpack("<HH", gif[6:10])  # in its header
         image = tf.compat.v1.Summary.Image(
             encoded_image_string=gif, width=width, height=height, colorspace=3
         )

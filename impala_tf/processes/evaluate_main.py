@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +19,6 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
-from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.processes import own_modules, players, provenance
 from impala_tf.processes.common import same_folder, seed_of
 from impala_tf.processes.players import Player
@@ -45,7 +43,7 @@ def main(given: Given) -> int:
     agent = load(given)
     frames, spec = agent.environment_frames, agent.spec
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
-    result, lines = played(agent)
+    result, lines = evaluate(agent)
     show(lines)  # before anything is written, as the disk may be full or read-only
     if not agent.is_exported:
         print(f"written to {write(agent, result)}")
@@ -72,7 +70,7 @@ def load(given: Given) -> Player:
 
 
 def show(found: Sequence[str | Table]) -> None:
-    """Prints the lines and tables from `played`."""
+    """Prints the lines and tables from `evaluate`."""
     console = Console()
     for part in found:
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
@@ -86,9 +84,20 @@ def _check_video() -> None:
         )
 
 
-def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays whole games; returns the content of evaluation.json, and what to print."""
-    scores, lines = _levels(agent) if len(agent.spec.levels) > 1 else _level(agent)
+def evaluate(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
+    """Plays whole games of each level; returns the content of evaluation.json, and what to print.
+
+    On generated levels, the agent also plays those that training did not use.
+    """
+    rows = [_row(agent, index) for index in range(len(suites.levels(agent.environment)))]
+    notes = [f"{row['level_name']}: {note}" for row in rows if (note := games.cut_note(row))]
+    if len(rows) == 1:
+        (scores,) = rows
+        unseen = [scores["unseen"]] if "unseen" in scores else []
+        lines: list[str | Table] = [_line(row, agent) for row in (scores, *unseen)]
+    else:
+        scores = games.over_levels(rows)
+        lines = [games.table(scores)]
     result = {
         **scores,
         "test_policy": agent.evaluation.test_policy,
@@ -99,7 +108,36 @@ def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
         "environment_frames": agent.environment_frames,
         "seed": agent.flags["seed"],
     }
-    return result, lines
+    return result, [*lines, *notes]
+
+
+def _row(agent: Player, index: int) -> dict[str, Any]:
+    """Plays level `index`; returns its result, as `games.over_levels` takes it."""
+    level = suites.levels(agent.environment)[index]
+    print(f"{level.level_name}:", flush=True)
+    row = {"level_name": level.level_name, **_scores(level, play(agent, agent.environment, index))}
+    if (unseen := suites.unseen(agent.environment, index)) is not None:
+        print(f"{level.level_name}, unseen levels:", flush=True)
+        name = suites.suite_of(level).level_range(suites.levels(unseen)[index])
+        episodes = play(agent, unseen, index)
+        row["unseen"] = {"level_name": f"levels {name}", **_scores(level, episodes)}
+    return row
+
+
+def _scores(level: EnvironmentConfig, episodes: list[Episode]) -> dict[str, Any]:
+    scores = games.summary(episodes)
+    normalized = suites.normalized(level, scores["mean"])
+    return scores if normalized is None else {**scores, "normalized_mean": normalized}
+
+
+def _line(row: dict[str, Any], agent: Player) -> str:
+    count = row["num_episodes"]
+    text = (
+        f"{row['level_name']}: {count} game{'s' * (count > 1)},"
+        f" {agent.evaluation.test_policy} actions: mean {row['mean']:.2f}, median"
+        f" {row['median']:.2f}, std {row['std']:.2f}, min {row['min']:g}, max {row['max']:g}"
+    )
+    return text + (f", normalised {row['normalized_mean']:.3f}" if "normalized_mean" in row else "")
 
 
 def write(agent: Player, result: dict[str, Any]) -> Path:
@@ -118,86 +156,24 @@ def _writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"--logdir: cannot write {path}: {error.strerror}") from None
 
 
-def _level(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays the level; returns the result, and what to print."""
-    sets = games.level_sets(agent.environment)
-    summaries = {name: games.summary(play(agent, levels)) for name, levels in sets.items()}
-    scores = games.with_normalized(agent.environment, summaries["train"])
-    text = (
-        "{num_episodes} game{plural}, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
-        "std {std:.2f}, min {min:g}, max {max:g}"
-    ).format(
-        policy=agent.evaluation.test_policy,
-        plural="" if scores["num_episodes"] == 1 else "s",
-        **scores,
-    )
-    if "normalized_mean" in scores:
-        text += f", normalised {scores['normalized_mean']:.3f}"
-    text = "; ".join(filter(None, [text, games.cut_note(scores)]))
-    if "test" not in sets:
-        return scores, [text]
-    report = games.generalization(sets, summaries)
-    return {**scores, "generalization": report}, [text, games.generalization_table(report)]
-
-
-def _levels(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays each of several levels; returns the result, and what to print."""
-    environment = agent.environment
-    levels = suites.levels(environment)
-    summaries, unseen_summaries = [], []
-    for index, level in enumerate(levels):
-        print(f"{level.level_name}:", flush=True)
-        summaries.append(games.summary(play(agent, environment, index)))
-        unseen = suites.unseen(environment, index)
-        if unseen is not None:
-            print(f"{level.level_name}, unseen levels:", flush=True)
-        unseen_summaries.append(
-            None if unseen is None else games.summary(play(agent, unseen, index))
-        )
-    report = games.several_levels(levels, summaries, unseen_summaries)
-    notes = [
-        f"{level.level_name}: {note}"
-        for level, played in zip(levels, summaries, strict=True)
-        if (note := games.cut_note(played))
-    ]
-    return report, [games.several_levels_table(report), *notes]
-
-
 def write_films(agent: Player) -> None:
-    """Plays one more game of each level, and writes it to an mp4 file; --track uploads it."""
+    """Plays one more game of each level, and writes it to an mp4 file."""
     from impala_tf.evaluation import video  # needs a package that not every machine has
 
-    levels = suites.levels(agent.environment) if len(agent.spec.levels) > 1 else []
-    stem = _HUB_VIDEO if agent.is_exported else "evaluation"
-    names = [f"{stem}-{configs.slug(level.level_name)}" for level in levels] or [stem]
-    paths = [agent.logdir.path / f"{name}.mp4" for name in names]
-    for index, path in enumerate(paths):
-        whole = path.absolute()
+    levels = suites.levels(agent.environment)
+    for index, level in enumerate(levels):
+        name = _HUB_VIDEO if agent.is_exported else "evaluation"
+        name += f"-{configs.slug(level.level_name)}" if len(levels) > 1 else ""
+        path = agent.logdir.path / f"{name}.mp4"
+        print(f"playing one more game for {path}", flush=True)
+        whole = path.absolute()  # a level may leave the current folder
         with (
             same_folder(),
             players.filmed(agent, index=index) as (pictures, fps),
             _writing(path),
         ):
-            video.write_mp4(whole, _told(pictures, path, fps, agent), fps)
+            video.write_mp4(whole, pictures, fps)
         print(f"written to {path}", flush=True)
-    if agent.flags["track"] == "wandb" and not agent.is_exported:
-        writer = WandbWriter(agent.logdir.path, agent.flags)
-        for path in paths:
-            caption = f"after {agent.environment_frames:,} frames"
-            writer.add_video(f"{path.stem}/video", path, None, caption)
-        writer.close()
-
-
-def _told(
-    pictures: Iterator[np.ndarray], path: Path, fps: float, agent: Player
-) -> Iterator[np.ndarray]:
-    """Yields the pictures of a video, and prints now and then how long it is so far."""
-    printed_at = time.monotonic()
-    for number, picture in enumerate(pictures, 1):
-        yield picture
-        if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:
-            printed_at = time.monotonic()
-            print(f"{path}: {number / fps:.0f} s of the game so far", flush=True)
 
 
 def play(
@@ -214,7 +190,7 @@ def play(
       num_threads: threads for native vector environments; 0: one per core.
 
     Raises:
-      ConfigError: the level cannot be made, raises, or returns rewards that are not finite.
+      ConfigError: the level cannot be made, or returns rewards that are not finite.
     """
     num_games = agent.evaluation.test_num_episodes
     num_envs = min(num_games, _MAX_ENVS)
@@ -225,9 +201,8 @@ def play(
     printed_at = time.monotonic()
     with same_folder():
         longest = games.longest_game(env, index)
-        with games.errors_named(name, lambda: "before the first game"):  # it is timed when made
-            threads = num_threads or min(num_envs, cores_here())
-            vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
+        threads = num_threads or min(num_envs, cores_here())
+        vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
         with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
             for episode in games.play(
                 policy,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -138,8 +137,7 @@ def _publisher(
         if not result.video:
             return
         gif = Path(result.gif).read_bytes()
-        width, height = struct.unpack("<HH", gif[6:10])  # in a GIF's header
-        tensorboard.add_gif("video/game", gif, (width, height), result.environment_frames)
+        tensorboard.add_gif("video/game", gif, result.environment_frames)
         if wandb is not None:
             caption = f"{result.environment_frames:,} frames"
             wandb.add_video("video/game", Path(result.video), environment_frames, caption)

@@ -150,7 +150,7 @@ def _play(folder: Path, trained: TrainedAgent, given: Given) -> dict[str, Any]:
     of_test = {"mode": "test", "logdir": str(folder), "trust_level_module": True}
     player = players.of_exported(Given({**flags, **of_test}))
     print(f"playing {player.evaluation.test_num_episodes} games for the card", flush=True)
-    result, output = evaluate_main.played(compared(player, trained))
+    result, output = evaluate_main.evaluate(compared(player, trained))
     evaluate_main.show(output)
     return {**result, "checkpoint": exported.MODEL}
 

@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.evaluation.video import write_mp4
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from tests.helpers.runs import PROJECT
@@ -106,15 +104,3 @@ def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("run_experiment.py: --track=wandb: ")
     assert done.stderr.count("\n") == 1
     assert "set WANDB_MODE=offline" in done.stderr
-
-
-def test_videos_of_several_levels_have_names_of_their_own(tmp_path: Path) -> None:
-    paths = [tmp_path / f"evaluation-{name}.mp4" for name in ("first", "second")]
-    for path in paths:
-        write_mp4(path, [np.zeros((16, 16, 3), np.uint8)] * 4, 30.0)
-    writer = WandbWriter(tmp_path, {})
-    for path in paths:
-        writer.add_video(f"{path.stem}/video", path, 400)
-    writer.close()
-    names = [path.stem.encode() for path in paths]
-    wait_until(lambda: any(all(name in data for name in names) for data in kept(tmp_path)))

@@ -1,4 +1,4 @@
-"""An evaluation of a level that breaks, or whose games do not end: one line for its author."""
+"""An evaluation of a level whose games do not end or whose code raises: a line for its author."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.processes import evaluate_main, evaluator_main, players
 from impala_tf.processes.players import Player
 from impala_tf.types import AgentOutput, EnvOutput, Nest
-from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
-
-
-def never_asked(seen: EnvOutput, state: Nest) -> tuple[AgentOutput, Nest]:
-    raise AssertionError("no game begins")
+from tests.helpers.games import WORLDS, level
 
 
 def always_0(seen: EnvOutput, state: Nest) -> tuple[AgentOutput, Nest]:
@@ -46,27 +42,6 @@ def player_of(env: EnvironmentConfig, policy: Policy) -> Player:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "problem"),
-    [
-        ("FaultyCartPole-v1", '{"fault": "raise"}', "raised RuntimeError: the pole is broken at "),
-        ("MisfitCartPole", '{"fault": "none"}', "step returned None as an observation "),
-        ("NanPictures-v0", "{}", "observation is NaN at [2, 3, 1] after action "),
-    ],
-)
-def test_a_level_that_breaks_while_it_is_timed_is_one_line(
-    name: str, settings: str, problem: str
-) -> None:
-    """It is stepped before the first game, to find out where to run it: that was a traceback."""
-    env = level(f"{BROKEN_WORLDS}:{name}", level_kwargs=settings)
-    player = player_of(env, never_asked)
-    with pytest.raises(ConfigError) as caught:
-        evaluate_main.play(player, env)
-    (line,) = caught.value.problems
-    assert line.startswith(f"--level_name={env.level_name}: {problem}")
-    assert line.endswith(" before the first game")
-
-
 CUT = (
     "2 of 2 games had not ended after 5 steps and were cut there; the level needs a time limit"
     " (`max_episode_steps`)"
@@ -76,29 +51,16 @@ CUT = (
 def test_the_result_says_that_games_were_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its games last 7 steps."""
     monkeypatch.setattr(games, "LONGEST_GAME", 5)
-    result, (text,) = evaluate_main.played(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
-    assert str(text).endswith(f"min 0, max 0; {CUT}")
+    result, (_, note) = evaluate_main.evaluate(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
+    assert note == f"{WORLDS}:Pictures-v0: {CUT}"
     assert (result["games_cut"], result["episode_lengths"]) == (2, [5, 5])
     both = level(f"{WORLDS}:Pictures-v0,{WORLDS}:ArrayRewards-v0")
-    result, (_, *notes) = evaluate_main.played(player_of(both, always_0))
+    result, (_, *notes) = evaluate_main.evaluate(player_of(both, always_0))
     assert notes == [f"{WORLDS}:{name}-v0: {CUT}" for name in ("Pictures", "ArrayRewards")]
     monkeypatch.undo()
-    result, (text,) = evaluate_main.played(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
+    result, (text,) = evaluate_main.evaluate(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
     assert str(text).endswith("min 0, max 0")
     assert "games_cut" not in result
-
-
-def test_a_long_video_shows_how_far_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    player = player_of(level(f"{WORLDS}:Pictures-v0"), always_0)
-    told = {"logdir": str(tmp_path), "track": "none", "metrics_interval_s": 0.0}
-    evaluate_main.write_films(player._replace(flags={**player.flags, **told}))
-    path = tmp_path / "evaluation.mp4"
-    *first, last = capsys.readouterr().out.splitlines()
-    assert last == f"written to {path}"
-    seconds = [0, 0, 0, 0, 0, 1, 1, 1]  # 7 steps and the start, 10 a second
-    assert first == [f"{path}: {each} s of the game so far" for each in seconds]
 
 
 def test_evaluations_of_a_run_say_that_games_were_cut(

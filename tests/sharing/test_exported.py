@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -121,26 +120,17 @@ def test_an_evaluation_in_python_writes_the_video_that_it_is_asked_for(shared: P
 
 
 @pytest.mark.parametrize("processes", ["never", "always"])
-@pytest.mark.parametrize(
-    ("fault", "problem"),
-    [
-        ("raise", "raised RuntimeError: the pole is broken a"),
-        ("end", "a game had NaN or infinite rewards after 0 of 3 games"),
-        ("inf", "a game had NaN or infinite rewards after "),
-    ],
-)
-def test_a_level_that_breaks_ends_an_evaluation_with_one_line(
-    shared: Path, fault: str, problem: str, processes: str
+@pytest.mark.parametrize("fault", ["end", "inf"])
+def test_rewards_that_are_not_finite_end_an_evaluation_with_one_line(
+    shared: Path, fault: str, processes: str
 ) -> None:
     kwargs = json.dumps({"fault": fault})
     name = f"{BROKEN_WORLDS}:FaultyCartPole-v1"
     changed(shared, flags={"level_name": name, "level_kwargs": kwargs})
     flags = {"trust_level_module": True, "environment_processes": processes}
     line = problem_of(impala.evaluate, shared, 3, **flags)
-    assert line.startswith(f"--level_name={name}: {problem}"), line
+    assert line.startswith(f"--level_name={name}: a game had NaN or infinite rewards after "), line
     assert line.endswith(" of 3 games")
-    if fault == "raise" and processes == "never":
-        assert re.search(r"broken at broken_worlds\.py:\d+ after 0 of 3 games$", line), line
 
 
 def test_nothing_trains_or_exports_there(shared: Path) -> None:
