@@ -50,11 +50,7 @@ class Agent:
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         env.close()
-        self._shapes = (
-            {name: part.shape for name, part in self.observation_space.spaces.items()}
-            if isinstance(self.observation_space, Dict)
-            else self.observation_space.shape
-        )
+        self._shapes = _shapes(self.observation_space.sample())
         self._to_agent = spaces.observation_converter(self.observation_space)
         self._to_environment: Callable[[np.ndarray], Any] = spaces.action_converter(
             self.action_space

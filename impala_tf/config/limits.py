@@ -131,8 +131,6 @@ def check_batches(config: Config) -> None:
 def _export_problems(flags: dict[str, Any]) -> list[str]:
     if flags["to"] is not None and flags["mode"] != "export":
         return ["--to: writes a folder to share with --mode=export; leave it out here"]
-    if flags["to"] == "":
-        return ["--to=: name a folder that is new or empty"]
     return []
 
 

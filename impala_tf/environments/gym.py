@@ -139,7 +139,8 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     close(unrendered)
     if "rgb_array" not in render_modes:
         raise ConfigError(
-            f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
+            f"--level_name={env.level_name}: has no render mode rgb_array, so no video; leave"
+            " --video and --video_every out"
         )
     _draw_without_screen()
     return _vectorize(env, 1, "sync", render_mode="rgb_array")

@@ -197,7 +197,7 @@ def _make_one(
         raise raised(env, error) from error
     made = _environment(flag, made)
     if render_mode is not None and made.render_mode != render_mode:
-        raise ConfigError(f"--video: {flag} must take render_mode and give it to its environment")
+        raise ConfigError(f"{flag}: for a video, it must give render_mode to its environment")
     for wrapper in wrappers:
         made = wrapper(made)
     return made

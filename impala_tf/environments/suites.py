@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig, cores_here, plug_ins
-from impala_tf.environments import atari, gym, own_levels, procgen, retro, spaces
+from impala_tf.environments import atari, gym, own_levels, procgen, retro
 from impala_tf.environments.batched import BatchedEnvironment, close, same_step
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.environments.results import LevelError
@@ -160,17 +159,6 @@ def assigned(count: int, actor: int, num_actors: int) -> list[int]:
     if num_actors == 0 or num_actors >= count:
         return [actor % count]
     return list(range(actor % num_actors, count, num_actors))
-
-
-def action_space(env: EnvironmentConfig) -> Space[Any]:
-    """Returns a level's action space; for several levels, their union, or the first one's Box."""
-    actions, first = spec(env).actions, levels(env)[0]
-    if len(levels(env)) > 1 and actions.kind == "discrete":
-        return spaces.agent_space(actions)
-    environment = suite_of(first).make(first, 1, 1)
-    environment.close()
-    space: Space[Any] = environment.single_action_space
-    return space
 
 
 def time_limit(env: EnvironmentConfig, index: int = 0) -> int:

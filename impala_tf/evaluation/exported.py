@@ -85,7 +85,9 @@ def read(folder: Path) -> About:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         version = content.pop("format")
-        about = _about(content) if version == FORMAT else None
+        about = About(**content) if version == FORMAT else None
+        if about is not None and not (type(about.flags) is type(about.level) is dict):
+            raise TypeError("flags, level: must be objects")
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not an exported agent's agent.json ({reason})") from None
@@ -96,17 +98,6 @@ def read(folder: Path) -> About:
         )
     if not (folder / MODEL).is_file():
         raise ConfigError(f"--logdir={folder}: is an exported agent without its {MODEL}")
-    return about
-
-
-def _about(content: Mapping[str, Any]) -> About:
-    about = About(**content)
-    kinds = {"flags": dict, "level": dict, "environment_frames": int, "has_q_values": bool}
-    for name, kind in kinds.items():
-        if not isinstance(getattr(about, name), kind):
-            raise TypeError(f"{name}: must be {kind.__name__}")
-    if any(not isinstance(size, int) or size < 1 for shape in about.core_state for size in shape):
-        raise TypeError("core_state: must be lists of sizes")
     return about
 
 
@@ -126,13 +117,13 @@ class ExportedAgent:
     def __init__(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
         self._check_level(folder, about, spec)
         self._spec, self._layout = spec, layout_of(spec)
-        self.interface = AgentInterface(
-            core_state=tuple(ArraySpec(tuple(shape), "float32") for shape in about.core_state),
-            num_logits=num_logits(spec.actions),
-            has_q_values=about.has_q_values,
-        )
         path = folder / MODEL
         try:
+            self.interface = AgentInterface(
+                core_state=tuple(ArraySpec(tuple(shape), "float32") for shape in about.core_state),
+                num_logits=num_logits(spec.actions),
+                has_q_values=about.has_q_values,
+            )
             self._network = LiteRtNetwork(ActingModel(path.read_bytes(), ()))
             self._network.set_parameters([])
             self._try()

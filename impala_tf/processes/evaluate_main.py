@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def main(given: Given) -> int:
 
     Raises:
       ConfigError: there is no logdir or no complete checkpoint, the checkpoint is of another level
-        or network, a package is missing, or the result cannot be written after it was printed.
+        or network, or a package is missing.
     """
     agent = load(given)
     frames, spec = agent.environment_frames, agent.spec
@@ -141,19 +141,10 @@ def _line(row: dict[str, Any], agent: Player) -> str:
 
 
 def write(agent: Player, result: dict[str, Any]) -> Path:
-    """Writes evaluation.json; returns its path. Raises ConfigError if that fails."""
+    """Writes evaluation.json; returns its path. Raises OSError if that fails."""
     path = agent.logdir.path / "evaluation.json"
-    with _writing(path):
-        write_atomically(path, json.dumps(result, indent=1) + "\n")
+    write_atomically(path, json.dumps(result, indent=1) + "\n")
     return path
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"--logdir: cannot write {path}: {error.strerror}") from None
 
 
 def write_films(agent: Player) -> None:
@@ -167,11 +158,7 @@ def write_films(agent: Player) -> None:
         path = agent.logdir.path / f"{name}.mp4"
         print(f"playing one more game for {path}", flush=True)
         whole = path.absolute()  # a level may leave the current folder
-        with (
-            same_folder(),
-            players.filmed(agent, index=index) as (pictures, fps),
-            _writing(path),
-        ):
+        with same_folder(), players.filmed(agent, index=index) as (pictures, fps):
             video.write_mp4(whole, pictures, fps)
         print(f"written to {path}", flush=True)
 

@@ -5,7 +5,6 @@ It has the run's flags, but only those two that are due, and writes a `Result` t
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import signal
@@ -71,10 +70,7 @@ def evaluate(trained: TrainedAgent) -> None:
     logdir = Logdir(player.logdir.path.absolute())  # a level may leave the current folder
     result = Result(trained.environment_frames)
     if run.eval_every is not None:
-        # In one process, which can take its time: the learner and actors need the cores.
-        environment = dataclasses.replace(player.environment, environment_processes="never")
-        slow = player._replace(environment=environment)
-        found = [_play(slow, index) for index in range(len(suites.levels(environment)))]
+        found = [_play(player, index) for index in range(len(suites.levels(player.environment)))]
         rows = [{**trained.progress, **row} for row, _ in found]
         result = result._replace(rows=rows, notes=[note for _, note in found if note])
         write_atomically(logdir.evaluator_result, json.dumps(result._asdict()))

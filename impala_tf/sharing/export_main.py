@@ -113,8 +113,7 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
         (folder / exported.MODEL).write_bytes(whole_file(trained.agent, spec))
     except ConversionError as error:
         raise ConfigError(f"--to: {' '.join(str(error).split())[:500]}") from error
-    space = suites.action_space(config.environment)
-    saved_model.write(trained.agent, spec, space, folder / exported.SAVED_MODEL)
+    saved_model.write(trained.agent, spec, folder / exported.SAVED_MODEL)
     evaluation = _play(folder, trained, given)
     (folder / exported.EVALUATION).write_text(json.dumps(evaluation, indent=1) + "\n")
     flags = provenance.repeating(provenance.read(logdir_of(config)))

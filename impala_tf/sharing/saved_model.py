@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import tensorflow as tf
-from gymnasium.spaces import Box, Space
 
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs, to_network
-from impala_tf.environments import spaces
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.logdir import os_error
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
@@ -33,18 +30,16 @@ class Policy(tf.Module):
       core_state_0, ...: the last step's outputs of these names, zeros at first.
 
     Outputs:
-      action: the agent's, int32 or float32; environment_action: in units of the environment (of
-        several levels with continuous actions, of the first one).
+      action: int32, from 0 on, or float32, where -1 and 1 are the ends of the level's Box.
       policy_logits: float32 [N, P]; baseline: float32 [N], of several levels [N, levels];
       core_state_0, ...
 
     Args:
       agent: the agent; its variables, normalisers among them, are saved with it.
       spec: the level's specification.
-      action_space: the level's actions.
     """
 
-    def __init__(self, agent: Agent, spec: EnvironmentSpec, action_space: Any) -> None:
+    def __init__(self, agent: Agent, spec: EnvironmentSpec) -> None:
         super().__init__()
         self.agent = agent
         if not agent.has_q_values:  # not part of the agent, but the SavedModel needs it
@@ -52,7 +47,6 @@ class Policy(tf.Module):
         self._layout = layout_of(spec)
         self._spec = spec
         self._inputs = input_names(spec.observation)
-        self._to_environment = to_environment(action_space)
         self._generator = tf.random.Generator.from_non_deterministic_state()
         self._core_state = agent.initial_state(1)
 
@@ -106,26 +100,10 @@ class Policy(tf.Module):
         )
         return {
             "action": action,
-            "environment_action": self._to_environment(action),
             "policy_logits": logits,
             "baseline": baseline[..., 0] if baseline.shape[-1] == 1 else baseline,
             **self._named_state(core_state),
         }
-
-
-def to_environment(space: Space[Any]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns `spaces.action_converter(space)` for tensors."""
-    shape = (-1, *(space.shape or ()))
-    if not isinstance(space, Box):
-        start = tf.constant(getattr(space, "start", 0), tf.int32)
-        return lambda actions: tf.reshape(actions, shape) + start
-    low, high, center, half = map(tf.constant, spaces.bounds(space))
-
-    def scale(actions: tf.Tensor) -> tf.Tensor:
-        scaled = tf.clip_by_value(center + half * tf.cast(actions, tf.float64), low, high)
-        return tf.cast(tf.reshape(scaled, shape), space.dtype)
-
-    return scale
 
 
 def input_names(observation: ObservationSpec | dict[str, ObservationSpec]) -> dict[str, str]:
@@ -146,19 +124,18 @@ def input_names(observation: ObservationSpec | dict[str, ObservationSpec]) -> di
     return names
 
 
-def write(agent: Agent, spec: EnvironmentSpec, action_space: Space[Any], folder: Path) -> None:
+def write(agent: Agent, spec: EnvironmentSpec, folder: Path) -> None:
     """Writes a SavedModel with the signatures "sampled" and "greedy".
 
     Args:
       agent: the trained agent.
       spec: the level's specification.
-      action_space: the level's actions.
       folder: the folder to write.
 
     Raises:
       OSError: the model cannot be written, such as on a full disk.
     """
-    policy = Policy(agent, spec, action_space)
+    policy = Policy(agent, spec)
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
     try:
         tf.saved_model.save(policy, str(folder), signatures=signatures)

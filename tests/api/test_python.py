@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -126,7 +127,8 @@ def test_what_cannot_be_loaded(tmp_path):
 @pytest.mark.parametrize("flag", ["test_policy", "test_num_episodes", "mode"])
 def test_a_flag_that_has_another_name_in_python_is_not_ignored(flag):
     with pytest.raises(TypeError, match=flag):
-        impala.evaluate(PROJECT / "examples" / "cartpole", **{flag: 3})
+        wrong: Any = {flag: 3}
+        impala.evaluate(PROJECT / "examples" / "cartpole", **wrong)
 
 
 def test_what_an_agent_cannot_take_is_named():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, Space
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
@@ -150,18 +149,6 @@ def test_a_level_ends_its_games_as_it_does_alone() -> None:
         played = [(game.episode_return, k) for game in one.pop_episodes()]
         assert len(played) > 5
         assert [game for game in games if game[1] == k] == played
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (GAMES, Discrete(18)),
-        ("PongNoFrameskip-v4", Discrete(6)),
-        (f"{WORLDS}:WideEcho-v0,{WORLDS}:NarrowEcho-v0", Box(-2, 4, (2, 1), np.float64)),
-    ],
-)
-def test_an_exported_policy_acts_in_units_of_the_first_level(name: str, expected: Space) -> None:
-    assert suites.action_space(level(name)) == expected
 
 
 def test_games_of_atari_play_side_by_side() -> None:

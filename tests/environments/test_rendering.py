@@ -71,9 +71,7 @@ def test_a_level_of_the_gym_before_gymnasium_is_rendered() -> None:
 
 def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
     """Before the game is played, not after it."""
-    with pytest.raises(
-        ConfigError, match=f"^--video: --level_name={BROKEN_WORLDS}:Blind-v0 has no"
-    ):
+    with pytest.raises(ConfigError, match=f"^--level_name={BROKEN_WORLDS}:Blind-v0: has no"):
         RenderedGame(level(f"{BROKEN_WORLDS}:Blind-v0"), seed=1)
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gymnasium.spaces import Box
 
 from impala_tf.agents.inputs import to_network
-from impala_tf.environments import spaces, suites
+from impala_tf.environments import suites
 from impala_tf.environments.observations import layout_of, parts_of
-from impala_tf.sharing.saved_model import input_names, to_environment, write
+from impala_tf.sharing.saved_model import input_names, write
 from impala_tf.types import EnvOutput
 from tests.helpers.agents import make_agent
 from tests.helpers.games import WORLDS, environment_of, level, pong
@@ -36,19 +35,18 @@ def exported(name: str, folder: Path) -> Any:
     rng = np.random.default_rng(0)
     for variable in agent.variables:
         variable.assign(np.abs(0.3 * rng.normal(size=variable.shape)))
-    write(agent, spec, suites.action_space(env), folder)
+    write(agent, spec, folder)
     return agent
 
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) -> None:
-    """With its normalisers, its core state, its last action, and in the environment's units."""
+    """With its normalisers, its core state and its last action."""
     env, _ = LEVELS[name]
     spec = suites.spec(env)
     agent = exported(name, tmp_path / "export")
     act = tf.saved_model.load(str(tmp_path / "export")).signatures["greedy"]
     environment = environment_of(env, num_envs=3)
-    convert = spaces.action_converter(suites.action_space(env))
     env_output, state = environment.reset(), agent.initial_state(3)
     saved_state = {
         f"core_state_{n}": tf.constant(part) for n, part in enumerate(tf.nest.flatten(state))
@@ -68,28 +66,8 @@ def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(found["baseline"], outputs.baseline[:, 0], rtol=1e-4)
         action = agent.distribution.mode(outputs.policy_logits).numpy()
         np.testing.assert_allclose(found["action"], action, rtol=1e-4)
-        np.testing.assert_allclose(found["environment_action"], convert(action), rtol=1e-4)
         env_output = environment.step(action)
     environment.close()
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        Box(-0.1, 0.1, (2, 1)),
-        Box(-0.1, 0.1, (2, 1), np.float64),
-        Box(0, np.inf, (2, 1)),
-        Box(-np.inf, np.inf, (2, 1), np.float64),
-        Box(-1.7e308, 1.7e308, (2, 1), np.float64),
-    ],
-    ids=str,
-)
-def test_exported_actions_are_those_of_the_environment(space: Box) -> None:
-    """Down to the last bit: an environment may refuse what is outside of its space."""
-    actions = np.array([[1, -1], [0.3, 7], [-9, 0]], np.float32)
-    found = to_environment(space)(tf.constant(actions)).numpy()
-    np.testing.assert_array_equal(found, spaces.action_converter(space)(actions))
-    assert all(space.contains(each) for each in found)
 
 
 def test_each_part_has_a_name_of_its_own() -> None:
