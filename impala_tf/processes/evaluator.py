@@ -7,15 +7,12 @@ files have one writer. `evaluator_main` is what the process does.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
-import subprocess
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +21,7 @@ from impala_tf.callbacks import Callback
 from impala_tf.config import Config, Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
-from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.machine.supervision import Command, SupervisedProcess
 from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.processes.common import same_folder
 
@@ -104,10 +101,7 @@ class Evaluator(Callback):
         self._publish = publish
         self.longest_s = _LONGEST_S * len(suites.levels(config.environment))
         self.longest_end_s = _LONGEST_END_S
-        self.process: subprocess.Popen[bytes] | None = None
-        self._began_at = 0.0
-        # Processes end with the thread that starts them, and `learn` has a thread of its own.
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="evaluator")
+        self.process: SupervisedProcess | None = None
         self._frames = 0  # in the last row
         self._next: dict[str, int] = {}  # by flag; in environment frames
         self._due: Collection[str] = ()  # the flags for which the process works
@@ -127,7 +121,7 @@ class Evaluator(Callback):
         if not self._next:
             self._schedule(self._every)
         self._collect()
-        if self.process is not None and time.monotonic() - self._began_at > self.longest_s:
+        if self.process is not None and self.process.runs_s > self.longest_s:
             self._stop()
             self._complain(f"it took longer than {self.longest_s / 60:.0f} minutes")
 
@@ -159,7 +153,6 @@ class Evaluator(Callback):
             minutes = self.longest_end_s / 60
             self._complain(f"the last one was not complete {minutes:.0f} minutes after training")
         self._stop()
-        self._starter.shutdown()
         self._tidy_up()
         self._closed = True
 
@@ -169,54 +162,44 @@ class Evaluator(Callback):
 
     def _begin(self, due: Collection[str]) -> None:
         self._due = due
-        try:
-            self._starter.submit(self._start).result()
-        except OSError as error:  # such as a full disk, which must not end the run
-            self._complain(str(error))
-
-    def _start(self) -> None:
-        self._began_at = time.monotonic()
         self._tidy_up()
-        self._logdir.processes.mkdir(exist_ok=True)
-        not_due = dict.fromkeys(self._every.keys() - self._due)
-        flags = configs.to_flags(self._given.replace(**not_due))
-        with self._logdir.evaluator_log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*self._program, *flags],
-                env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        # Before the process has threads, which would keep the old priority.
-        with contextlib.suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, self.process.pid, min(19, os.nice(0) + _NICER))
+        flags = configs.to_flags(self._given.replace(**dict.fromkeys(self._every.keys() - due)))
+        command = Command(
+            "evaluator",
+            ("nice", "-n", str(_NICER), *self._program, *flags),
+            workdir=str(Path.cwd()),
+            log_path=str(self._logdir.evaluator_log),
+            max_restarts=0,
+            proven_after_s=math.inf,
+            stop_timeout_s=_STOP_S,
+        )
+        self.process = SupervisedProcess(command)
+        self.process.start()
 
     def _await(self, goes_on: Callable[[], bool]) -> None:
-        while self.process is not None and self.process.poll() is None and goes_on():
+        while self.process is not None and not self.process.over and goes_on():
             time.sleep(_POLL_S)
         self._collect()
 
     def _collect(self) -> None:
         """Passes on the results of a process that has ended; logs once if it failed."""
-        if self.process is None or self.process.poll() is None:
+        if self.process is None or not self.process.over:
             return
-        status, self.process = self.process.returncode, None
+        state, self.process = self.process.state, None
         self._pass_on()
-        if status != 0:
-            lines = self._logdir.evaluator_log.read_text(errors="replace").strip().splitlines()
-            self._complain(lines[-1] if lines else f"its process ended with status {status}")
+        if state.state != "finished":
+            self._complain(state.detail)
 
     def _pass_on(self) -> None:
-        """Passes on what the last process has written."""
+        """Passes on what the last process has written; nothing if it failed before that."""
+        if not self._logdir.evaluator_result.exists():
+            return
         try:
             result = Result(**json.loads(self._logdir.evaluator_result.read_text()))
             if result.rows:
                 self._played_frames = result.environment_frames
             _tell(result)
             self._publish(result, self._frames)
-        except FileNotFoundError:
-            return  # it failed before its first result
         except OSError as error:
             self._complain(str(error))
         self._tidy_up()
@@ -231,15 +214,10 @@ class Evaluator(Callback):
 
     def _stop(self) -> None:
         process, self.process = self.process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._pass_on()  # its games may be complete, and only the video was not
+        if process is not None:
+            process.stop()
+            process.join()
+            self._pass_on()  # its games may be complete, and only the video was not
 
     def _tidy_up(self) -> None:
         """Removes the files that a process has left: results passed on, and incomplete ones."""

@@ -43,7 +43,6 @@ def main(given: Given) -> int:
       ConfigError: there is no complete checkpoint, or a level cannot be made or drawn.
     """
     signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends this
     try:
         tensorflow_startup.use_one_cpu_thread()
         tensorflow_startup.start_xla()

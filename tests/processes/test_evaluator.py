@@ -50,12 +50,7 @@ videos.mkdir()
 (videos / ".half.mp4").write_text("x")
 time.sleep(600)
 """
-IS_NICE = """
-import os, pathlib, sys, time
-while os.nice(0) == os.getpriority(os.PRIO_PROCESS, os.getppid()) < 19:
-    time.sleep(0.1)  # its parent sets it a moment after the start
-print(os.nice(0))
-"""
+IS_NICE = "import os; print(os.nice(0))"
 
 
 class Training:
@@ -128,26 +123,20 @@ def test_only_what_is_due_is_done(train: Callable[..., Training]) -> None:
     assert not training.found[0].rows
 
 
+@pytest.mark.parametrize("last", [1100, 1900])  # 1,900 is not due: the next one is at 2,000
 def test_the_last_checkpoint_gets_games_once(
-    train: Callable[..., Training], caplog: pytest.LogCaptureFixture
+    train: Callable[..., Training], caplog: pytest.LogCaptureFixture, last: int
 ) -> None:
     """It is the one that people use and quote. What its user must know is a note."""
     training = train(PLAYS)
     training.reach(500, 1100)
     training.wait()
-    training.reach(1900)  # not due before 2,000
+    training.reach(last)
     training.evaluator.close(lambda: True)
-    assert [result.environment_frames for result in training.found] == [1100, 1900]
+    evaluated = [result.environment_frames for result in training.found]
+    assert evaluated == sorted({1100, last})
     told = [record for record in caplog.records if getattr(record, "for_user", False)]
-    assert [record.getMessage() for record in told] == ["games were cut"] * 2
-
-
-def test_it_is_not_evaluated_twice(train: Callable[..., Training]) -> None:
-    """A run's end would take as long again, for the same figure."""
-    training = train(PLAYS)
-    training.reach(500, 1100)
-    training.evaluator.close(lambda: True)
-    assert len(training.found) == 1
+    assert [record.getMessage() for record in told] == ["games were cut"] * len(evaluated)
 
 
 @pytest.mark.parametrize("due", [True, False])
@@ -159,7 +148,7 @@ def test_a_run_that_is_stopped_waits_for_no_game(train: Callable[..., Training],
     assert (process is not None) == due
     training.evaluator.close(lambda: False)
     assert not training.found
-    assert process is None or process.returncode is not None
+    assert process is None or not process.is_alive()
     assert not training.evaluator.awaits_games
 
 
@@ -182,7 +171,7 @@ def test_a_game_without_end_does_not_keep_later_checkpoints_from_being_evaluated
     first = training.evaluator.process
     training.evaluator.longest_s = 0.0
     training.reach(2100)
-    assert first is not None and first.returncode is not None
+    assert first is not None and not first.is_alive()
     assert training.evaluator.process is not first
 
 
@@ -197,7 +186,8 @@ def test_one_that_fails_is_named_once_and_the_run_goes_on(
     training.wait()
     assert not training.found
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line == f"--video_every: no result: no display; see {training.logdir.evaluator_log}"
+    assert line.startswith("--video_every: no result: ")
+    assert line.endswith(f": no display; see {training.logdir.evaluator_log}")
 
 
 def test_games_are_kept_if_only_the_video_fails(train: Callable[..., Training]) -> None:
@@ -217,7 +207,7 @@ def test_the_end_of_a_run_leaves_neither_a_process_nor_half_a_file(
     (half.parent / ".ipynb_checkpoints").mkdir()
     process = training.evaluator.process
     training.evaluator.close()
-    assert process is not None and process.returncode is not None
+    assert process is not None and not process.is_alive()
     assert not half.exists()
 
 
@@ -225,7 +215,8 @@ def test_the_learner_and_its_actors_come_first(train: Callable[..., Training]) -
     training = train(IS_NICE)
     training.reach(500, 1100)
     training.wait()
-    assert int(training.logdir.evaluator_log.read_text()) >= min(19, os.nice(0) + 10)
+    niceness = training.logdir.evaluator_log.read_text().splitlines()[0]
+    assert int(niceness) >= min(19, os.nice(0) + 10)
 
 
 class Blind(gymnasium.Env[Any, Any]):
