@@ -113,8 +113,10 @@ def evaluate(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
 
 def _row(agent: Player, index: int) -> dict[str, Any]:
     """Plays level `index`; returns its result, as `games.over_levels` takes it."""
-    level = suites.levels(agent.environment)[index]
-    print(f"{level.level_name}:", flush=True)
+    levels = suites.levels(agent.environment)
+    level = levels[index]
+    if len(levels) > 1:
+        print(f"{level.level_name}:", flush=True)
     row = {"level_name": level.level_name, **_scores(level, play(agent, agent.environment, index))}
     if (unseen := suites.unseen(agent.environment, index)) is not None:
         print(f"{level.level_name}, unseen levels:", flush=True)
