@@ -491,19 +491,23 @@ def compete(
     """
     # Every process of Sample Factory has to register ALE's levels.
     (folder / "sitecustomize.py").write_text("import ale_py\n")
-    most_mib, end = 0.0, time.monotonic() + seconds + 25.0
+    points: list[Point] = []
+    most_mib, end = 0.0, time.monotonic() + START_S
     with (folder / "out").open("w") as out:
         process = subprocess.Popen(
             contestant.command, stdout=out, stderr=subprocess.STDOUT, cwd=folder,
             env={**os.environ, **contestant.environ},
         )  # fmt: skip
     try:
-        while time.monotonic() < end and not first_with(contestant.points(folder), to_return):
+        while time.monotonic() < end and not first_with(points, to_return):
             time.sleep(3.0)
             if process.poll() is not None:
                 sys.exit((folder / "out").read_text()[-2000:])
             most_mib = max(most_mib, sum(pss_mib(each.pid) for each in processes_of(process)))
-        return contestant.points(folder), most_mib
+            before, points = points, contestant.points(folder)
+            if points and not before:
+                end = time.monotonic() + seconds
+        return points, most_mib
     finally:
         started = processes_of(process)
         process.send_signal(signal.SIGINT)
