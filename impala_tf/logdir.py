@@ -14,10 +14,6 @@ from pathlib import Path
 _OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.json")
 
 
-MIRRORED = "mirrored"
-"""A folder that only mirrors (--mirror) have, not logdirs."""
-
-
 class Logdir:
     """The paths of a run's files. It creates none."""
 
@@ -45,10 +41,6 @@ class Logdir:
         """Whether this is an exported folder, which has no run."""
         return self.agent.is_file() and not self.config.exists()
 
-    @property
-    def is_mirror(self) -> bool:
-        """Whether this is a run's mirror (--mirror), which looks like a logdir."""
-        return (self.path / MIRRORED).is_dir()
 
     def status(self, learner: int = 0) -> Path:
         """Returns the file of a learner's current state (JSON); learner 0's is of the whole run."""

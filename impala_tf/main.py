@@ -111,13 +111,12 @@ def submit(given: Given) -> int:
     Returns:
       the exit status.
     """
-    from impala_tf.checkpoint import targets
     from impala_tf.frontend.engines import registry
     from impala_tf.frontend.engines.engine import Hooks
     from impala_tf.frontend.errors import ClusterError
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
-    from impala_tf.processes import run_folder
+    from impala_tf.processes import mirroring, run_folder
     from impala_tf.processes.common import image_notes
 
     name = given["engine"] or registry.SSH
@@ -126,9 +125,12 @@ def submit(given: Given) -> int:
     for note in image_notes(config.environment, spec):
         print(f"note: {note}", file=sys.stderr)
     if config.run.mirror:
-        targets.check(config.run.mirror)
+        mirroring.check(config.run.mirror)
         if config.run.fresh:
-            raise ConfigError("--fresh: a launch does not rename the mirror; give another --mirror")
+            raise ConfigError(
+                "--fresh: in a launch, --mirror would bring the old run back; give another --logdir"
+                " and --mirror"
+            )
     given = given.replace(
         logdir=config.run.logdir,
         envs_per_actor=config.process.envs_per_actor,

@@ -48,10 +48,10 @@ class RunConfig:
     """If --logdir holds a run, rename that folder to NAME.1 (or NAME.2, ...) and start again from
     frame 0."""
     mirror: str = ""
-    """Where every checkpoint is copied to: a folder (such as a mounted share), HOST:PATH or
-    ssh://HOST/PATH (SFTP), s3://BUCKET/NAME, gs://... (need the extra mirror).
+    """Where every checkpoint is copied to: a folder (such as a mounted share), sftp://HOST/PATH,
+    s3://BUCKET/NAME, gs://... (these two need the extra mirror).
     It also gets everything else that a resume needs, so the same command restores a lost --logdir.
-    Each run needs its own mirror. --fresh renames the mirror, too, except in a launch."""
+    Each run needs its own mirror."""
     seed: NotNegative[int] = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and restarted actors, get different seeds than before, so they play different games."""

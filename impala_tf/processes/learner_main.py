@@ -175,9 +175,11 @@ def _learn(
             reporter.write_end()  # with its results
         parts.recorder.close()
         if parts.uploads is not None:
-            if parts.evaluator is not None and learner.done:
-                parts.uploads.send_again()  # with its results
-            parts.uploads.close(stop, may_wait=learner.done or stop())
+            latest = parts.run_state.latest_checkpoint
+            if latest and parts.evaluator is not None and learner.done:
+                parts.uploads.on_checkpoint(Path(latest))  # again, with its results
+            if learner.done or stop():
+                parts.uploads.close(stop)
             reporter.write_end()  # with the checkpoints that the mirror lacks
     _log.info(
         "%s at %s frames%s",

@@ -93,8 +93,9 @@ def build(
     configs.check_batches(config)
     storage, uploads = StorageWatch(), None
     if group.rank == 0:
-        if mirror := mirroring.for_learner(config, spec, logdir):
-            uploads = MirrorUploads(mirror, logdir, storage)
+        mirroring.bring_back(config, spec, logdir, _log.info)
+        if config.run.mirror:
+            uploads = MirrorUploads(config.run.mirror, logdir, storage)
         run_folder.check_same_run(config, spec, logdir)
         evaluator.check(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from impala_tf import config as configs
-from impala_tf.checkpoint import targets
 from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import split_host_port
 from impala_tf.learner import callbacks
@@ -74,7 +73,7 @@ class LocalTraining:
         tensorflow_startup.check_gpu(self.config.process.device)
         callbacks.load(self.config.run)
         if self.config.run.mirror:
-            targets.check(self.config.run.mirror)
+            mirroring.check(self.config.run.mirror)
         evaluator.check(self.config)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
@@ -100,15 +99,12 @@ class LocalTraining:
         tensorflow_startup.check_installed()
         config = self.config
         address = _learner_address(config)
-        mirror = mirroring.opened(config, self.logdir)
         with contextlib.ExitStack() as held:
             claimed = run_folder.claimed(self.logdir, fresh=config.run.fresh)
             self.moved = held.enter_context(claimed)
             if self.moved is not None:
                 print(f"the run that was in {self.logdir.path} is now in {self.moved}")
-            if config.run.fresh and (moved := mirroring.move_aside(mirror)):
-                print(f"the run that was in {config.run.mirror} is now in {moved}")
-            mirroring.bring_back(mirror, config, self.spec, self.logdir, print)
+            mirroring.bring_back(config, self.spec, self.logdir, print)
             # If the mirror has no run, this one begins.
             warm_starting.check(config, self.spec, self.logdir, may_be_mirrored=False)
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)

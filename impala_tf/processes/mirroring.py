@@ -1,288 +1,264 @@
-"""--mirror: learner 0 keeps a copy of every checkpoint elsewhere; a run resumes from there.
+"""--mirror: copies of checkpoints elsewhere, from which a run resumes if its logdir is lost.
 
-A thread sends them one at a time, so that training never waits for the network. Meanwhile, only
-the newest checkpoint waits. See `checkpoint.mirror` for the files of a mirror.
+A mirror is a folder of any file system that fsspec knows. There, each checkpoint is a tar with all
+files of the logdir that a resume needs. It gets its name when it is complete, and its name says how
+far the run had come: ckpt-UPDATES-FRAMES-RUN.tar.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import itertools
 import logging
+import re
+import shutil
+import tarfile
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from impala_tf.callbacks import Callback
-from impala_tf.checkpoint import files, targets
-from impala_tf.checkpoint import mirror as mirrors
+from impala_tf.checkpoint import files
 from impala_tf.checkpoint.files import DamagedError
-from impala_tf.checkpoint.mirror import Mirror, Snapshot, StrangerError
-from impala_tf.checkpoint.targets import Folder, Target
-from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir, in_use
+from impala_tf.config import Config, ConfigError, user_commands
+from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import provenance, run_folder
 from impala_tf.types import EnvironmentSpec
 
-_ANSWER_S = 60.0
-_RETRY_S = 10.0
-_LAST_S = 120.0  # how long a finished run waits for its last checkpoint to arrive
-_LAST_OF_STOPPED_S = 30.0  # how long a stopped run waits: supervisors kill it after 60 s
-_POLL_S = 0.2
-
+_KEPT = 3
+_ASIDE = ".mirror-"  # the prefix of temporary files in the logdir
+_ANSWER_S, _RETRY_S, _POLL_S = 60.0, 10.0, 0.2
+# How long a run that is done, or was stopped, waits for its last checkpoint to arrive. Supervisors
+# kill a learner 60 s after they have stopped it.
+_LAST_S, _LAST_OF_STOPPED_S = 120.0, 30.0
+_PACKED = ("*", "best/**/*", "tensorboard/*", "wandb/run_id")  # besides the checkpoint
+# Whoever wrote a mirror, it must name no other files than these.
+_MEMBER = re.compile(
+    r"(checkpoints|best)/ckpt-\d+/[^/.][^/]*|best/best\.json|config\.(json|yaml)|wandb/run_id"
+    r"|tensorboard/events[^/]+|[a-z_]*metrics(-[a-z]+)?\.csv|evaluation\.csv"
+)
 _log = logging.getLogger("impala_tf.learner")
 
 
-def opened(config: Config, logdir: Logdir) -> Mirror | None:
-    """Returns the mirror of --mirror after writing a small file there; None without --mirror.
+@contextlib.contextmanager
+def _connected(mirror: str) -> Iterator[tuple[Any, str]]:
+    """Yields the file system of a mirror, and the path there. What fails is an OSError."""
+    import fsspec
+
+    fsspec.register_implementation("sftp", "impala_tf.checkpoint.sftp.Sftp", clobber=True)
+    settings = {"skip_instance_cache": True, "use_listings_cache": False}
+    if "://" not in mirror:
+        settings["auto_mkdir"] = True
+    try:
+        yield fsspec.core.url_to_fs(mirror, **settings)
+    except (OSError, ConfigError, DamagedError):
+        raise
+    except Exception as error:  # file systems raise their own, such as botocore's
+        raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+def _list_tars(place: Any, path: str) -> list[str]:
+    """Returns the names of the checkpoints in a mirror, oldest first, after a test of writing."""
+    with tempfile.NamedTemporaryFile() as empty:
+        place.put_file(empty.name, f"{path}/mirror-of-impala_tf")
+    names = (name.rpartition("/")[2] for name in place.ls(path, detail=False))
+    return sorted(filter(re.compile(r"ckpt-\d{12}-\d{15}-\w+\.tar").fullmatch, names))
+
+
+def _name_tar(state: Any) -> str:
+    updates, frames = (state["counters"][n] for n in ("learner_updates", "environment_frames"))
+    return f"ckpt-{updates:012d}-{frames:015d}-{state['run_id']}.tar"
+
+
+def send(mirror: str, logdir: Logdir, checkpoint: Path) -> int:
+    """Copies a checkpoint to the mirror, then removes the oldest ones there.
+
+    Returns:
+      its environment frames.
 
     Raises:
-      ConfigError: the mirror cannot be used, or holds other files.
+      OSError: the mirror cannot be written; earlier checkpoints there stay.
+      DamagedError: the checkpoint is not whole; perhaps newer ones have replaced it.
+      ConfigError: another run or process has written there, such as this run on another machine.
     """
-    name = config.run.mirror
-    if not name:
-        return None
-    target = targets.of(name)
-    _check_apart(name, target, logdir)
-    mirror = Mirror(name, target)
+    state = files.read_state(checkpoint)
+    new = _name_tar(state)
+    others = itertools.chain.from_iterable(map(logdir.path.glob, _PACKED))
+    with (
+        _connected(mirror) as (place, path),
+        tempfile.TemporaryDirectory(prefix=_ASIDE, dir=logdir.path) as folder,
+    ):
+        there = _list_tars(place, path)
+        if there and (there[-1] > new or not there[-1].endswith(f"-{state['run_id']}.tar")):
+            raise ConfigError(f"another process has written {there[-1]}")
+        with tarfile.open(f"{folder}/tar", "w") as tar:
+            for each in (*checkpoint.iterdir(), *others):
+                name = str(each.relative_to(logdir.path))
+                if _MEMBER.fullmatch(name) and each.is_file():
+                    tar.add(each, name)
+        place.put_file(f"{folder}/tar", f"{path}/sending")
+        place.mv(f"{path}/sending", f"{path}/{new}")
+        for old in sorted({*there, new})[:-_KEPT]:
+            place.rm_file(f"{path}/{old}")
+    return int(state["counters"]["environment_frames"])
+
+
+def check(name: str) -> None:
+    """Raises ConfigError if --mirror does not name a place, or a package for it is missing."""
+    if "://" not in name and re.match("[^/]+:", name):
+        raise ConfigError(f"--mirror={name}: is no folder; for a machine, give sftp://HOST/PATH")
     try:
-        other = run_interruptibly(mirror.begin, _ANSWER_S)  # shares may hang
-    except OSError as error:
-        raise _unusable(name, error) from error
-    if other:
-        raise ConfigError(
-            f"--mirror={name}: holds files that do not belong to a mirror, such as {other}; give a"
-            " folder of its own"
-        )
-    return mirror
+        import fsspec
+
+        fsspec.get_filesystem_class(name.rpartition("://")[0] or "file")
+    except (ImportError, ValueError) as error:
+        install = user_commands.install_extra("mirror")
+        raise ConfigError(f"--mirror={name}: {error}; s3:// needs {install}") from None
 
 
 def bring_back(
-    mirror: Mirror | None,
-    config: Config,
-    spec: EnvironmentSpec,
-    logdir: Logdir,
-    say: Callable[[str], None],
+    config: Config, spec: EnvironmentSpec, logdir: Logdir, say: Callable[[str], None]
 ) -> None:
-    """Gets the mirror's newest checkpoint if it is newer than the logdir's.
+    """Copies the newest checkpoint of --mirror to the logdir, if that has none or an older one.
+
+    Afterwards the logdir has all files of the checkpoint, or is unchanged. A run with a checkpoint
+    in its logdir goes on if its mirror cannot be used; each new checkpoint is another try.
 
     Args:
-      mirror: the mirror. With None, nothing is done.
       config, spec, logdir: the run's; no other process may use the logdir.
       say: called with lines for the user.
 
     Raises:
-      ConfigError: the mirror belongs to another run, is damaged, or cannot be read.
+      ConfigError: the mirror has another run, or cannot be used, or has no whole checkpoint.
     """
-    if mirror is None:
+    name, here = config.run.mirror, None
+    if not name:
         return
+    with contextlib.suppress(ConfigError):  # none in the logdir is whole
+        here = files.find(logdir.checkpoints)
     try:
-        if manifests := mirror.manifests():
-            described = json.loads(manifests[-1].texts.get("config.json", "{}"))
-            lines = run_folder.differences(described, mirror.name, config, spec, "mirror")
-            if lines:
-                raise ConfigError(lines)
-        mirrors.bring_back(mirror, logdir, say)
+        with _connected(name) as (place, path):
+            tars = run_interruptibly(lambda: _list_tars(place, path), _ANSWER_S)  # may hang
+            if tars and config.run.fresh:
+                raise ConfigError(f"--mirror={name}: holds a run; --fresh needs another --mirror")
+            if tars and here and not tars[-1].endswith(f"-{here.state['run_id']}.tar"):
+                another = f"holds another run than --logdir={logdir.path}; give another --mirror"
+                raise ConfigError(f"--mirror={name}: {another}")
+            for tar in reversed(tars):
+                if here and tar <= _name_tar(here.state):
+                    return
+                try:
+                    _restore(place, f"{path}/{tar}", config, spec, logdir)
+                    say(f"restored from {name}: checkpoint at {int(tar[18:33]):,} frames")
+                    return
+                except (DamagedError, tarfile.TarError) as why:
+                    say(f"{name}: {tar} is damaged ({why})")
+                    place.mv(f"{path}/{tar}", f"{path}/damaged-{tar}")
+        if tars and not here:
+            raise ConfigError(f"--mirror={name}: no checkpoint is whole; give another --mirror")
     except OSError as error:
-        raise _unusable(mirror.name, error) from error
+        line = f"--mirror={name}: cannot be used: {error.strerror or error}"
+        if not here:
+            raise ConfigError(f"{line}; name a place that can be written") from None
+        _log.warning("%s; resuming from the checkpoint in the logdir", line, extra=FOR_USER)
 
 
-def move_aside(mirror: Mirror | None) -> str:
-    """Renames the mirror if it holds a run, for --fresh; returns its new name, or ''.
-
-    Raises:
-      ConfigError: the mirror cannot be renamed.
-    """
-    try:
-        return "" if mirror is None else mirror.move_aside()
-    except OSError as error:
-        assert mirror is not None
-        raise ConfigError(
-            f"--fresh: cannot rename --mirror={mirror.name}: {_reason(error)}; give another"
-            " --mirror"
-        ) from None
-
-
-def for_learner(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> Mirror | None:
-    """Returns the mirror of learner 0, after `bring_back`; None without --mirror.
-
-    A restarted learner with a checkpoint here continues even if its mirror cannot be used; each
-    new checkpoint is another try.
-
-    Raises:
-      ConfigError: see `opened` and `bring_back`.
-    """
-    if config.run.mirror and in_use(logdir.metrics):
-        raise run_folder.used_by_another(logdir)
-    try:
-        mirror = opened(config, logdir)
-        bring_back(mirror, config, spec, logdir, lambda line: _log.info("%s", line))
-    except ConfigError as error:
-        if not _was_used(config, logdir) or not isinstance(error.__cause__, OSError):
-            raise
-        message = "%s; resuming from the checkpoint in the logdir"
-        _log.warning(message, error.problems[0], extra=FOR_USER)
-        return Mirror(config.run.mirror, targets.of(config.run.mirror))
-    return mirror
+def _restore(place: Any, tar: str, config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
+    logdir.path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=logdir.path) as folder:
+        copy = Logdir(Path(folder))
+        place.get_file(tar, f"{folder}/tar")
+        with tarfile.open(f"{folder}/tar") as archive:
+            names = archive.getnames()
+            if not all(_MEMBER.fullmatch(each.name) and each.isfile() for each in archive):
+                raise DamagedError("it has files that no run has")
+            archive.extractall(folder)
+        (checkpoint,) = files.checkpoints(copy.checkpoints)
+        files.read_state(checkpoint)
+        described = provenance.read(copy)
+        if lines := run_folder.differences(described, config.run.mirror, config, spec, "mirror"):
+            raise ConfigError(lines)
+        for name in names:
+            if not name.startswith("checkpoints/"):
+                (logdir.path / name).parent.mkdir(parents=True, exist_ok=True)
+                (copy.path / name).replace(logdir.path / name)
+        # The checkpoint is last, because it makes the others valid.
+        logdir.checkpoints.mkdir(exist_ok=True)
+        if (final := logdir.checkpoints / checkpoint.name).exists():
+            files.set_aside(final)
+        checkpoint.rename(final)
 
 
 class MirrorUploads(Callback):
-    """Sends checkpoints to the mirror, in a thread of its own.
+    """Sends checkpoints to the mirror, in a thread, so that training never waits for the network.
+
+    Meanwhile, only the newest checkpoint waits.
 
     Args:
-      mirror: the run's mirror.
+      mirror: the value of --mirror.
       logdir: the run's folder.
       storage: learns what cannot be written, so that the display shows it.
     """
 
-    def __init__(self, mirror: Mirror, logdir: Logdir, storage: StorageWatch) -> None:
-        self._mirror = mirror
-        self._logdir = logdir
-        self._storage = storage
-        self._what = f"checkpoints to {mirror.name}"
-        self._links = f"links of checkpoints for {mirror.name}"
-        self._changed = threading.Condition()
-        self._waiting: Snapshot | None = None
-        self._sending = False
-        self._over = False
-        self._last: Path | None = None
-        self._sent_frames: int | None = None
-        self._failure: Exception | None = None
-        mirrors.remove_leftovers(logdir)
-        for what in (self._what, self._links):  # both work now: `opened` has written there
-            with storage.attempt(what):
-                pass
-        threading.Thread(target=self._guarded, name="mirror", daemon=True).start()
+    def __init__(self, mirror: str, logdir: Logdir, storage: StorageWatch) -> None:
+        self._mirror, self._logdir, self._storage = mirror, logdir, storage
+        self._what = f"checkpoints to {mirror}"
+        self._asked: tuple[int, Path | None] = (0, None)  # how often, and the last checkpoint
+        self._sent, self._over = 0, False
+        self._wake = threading.Event()
+        for leftover in logdir.path.glob(f"{_ASIDE}*"):  # of a killed process
+            shutil.rmtree(leftover)
+        storage.may_fail(self._what)
+        threading.Thread(target=self._run, name="mirror", daemon=True).start()
 
     def on_checkpoint(self, path: Path) -> None:
-        """Makes the thread send this checkpoint next."""
-        if self._failure is not None:
-            raise self._failure
-        if self._over:
-            return
-        self._last = path
-        with self._storage.attempt(self._links):
-            taken = mirrors.snapshot(self._logdir, path)
-            with self._changed:
-                old, self._waiting = self._waiting, taken
-                self._changed.notify_all()
-            if old is not None:
-                old.discard()
-
-    def send_again(self) -> None:
-        """Sends the last checkpoint's files again, with later additions such as evaluations."""
-        if self._last is not None and not self._over:
-            self.on_checkpoint(self._last)
+        """Makes the thread send this checkpoint next, or again, with later evaluations."""
+        self._asked = (self._asked[0] + 1, path)
+        self._wake.set()
 
     @property
     def busy(self) -> bool:
         """Whether a checkpoint has not arrived yet."""
-        with self._changed:
-            return not self._over and (self._sending or self._waiting is not None)
+        return not self._over and self._sent < self._asked[0]
 
-    def close(self, stopped: Callable[[], bool], may_wait: bool = True) -> None:
-        """Waits a limited time for the last checkpoint to arrive, and ends the thread.
-
-        Args:
-          stopped: whether the run was asked to stop; then the wait is shorter.
-          may_wait: whether to wait at all.
-        """
+    def close(self, stopped: Callable[[], bool]) -> None:
+        """Waits for the last checkpoint to arrive, shorter if `stopped` says that the run was."""
         began = time.monotonic()
-
-        def left_s() -> float:
-            limit_s = _LAST_OF_STOPPED_S if stopped() else _LAST_S
-            return began + limit_s - time.monotonic()
-
-        if may_wait and self.busy:
-            _log.info("waiting for the last checkpoint to reach %s, for at most %.0f s",
-                      self._mirror.name, left_s())  # fmt: skip
-            while self.busy and left_s() > 0:
-                time.sleep(_POLL_S)
-        arrived = "nothing" if self._sent_frames is None else f"{self._sent_frames:,} frames"
         if self.busy:
-            lacks = "does not have the last checkpoint; it has"
-            _log.warning("%s: %s %s", self._mirror.name, lacks, arrived, extra=FOR_USER)
-        elif not self._over:
-            _log.info("%s: has the last checkpoint, %s", self._mirror.name, arrived)
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
-        for what in (self._what, self._links):
-            self._storage.forget(what)  # it does not make the run fail
+            _log.info("waiting for the last checkpoint to reach %s", self._mirror)
+        while self.busy:
+            if time.monotonic() - began > (_LAST_OF_STOPPED_S if stopped() else _LAST_S):
+                lacks = "%s: does not have the last checkpoint"
+                _log.warning(lacks, self._mirror, extra=FOR_USER)
+                break
+            time.sleep(_POLL_S)
+        self._over = True
+        self._storage.forget(self._what)  # it does not make the run fail
 
-    def _guarded(self) -> None:
+    def _run(self) -> None:
+        while not self._over:
+            number, path = self._asked
+            if path is not None and number > self._sent:
+                self._send(number, path)
+            self._wake.wait(_RETRY_S)
+            self._wake.clear()
+
+    def _send(self, number: int, path: Path) -> None:
         try:
-            self._send_all()
-        except StrangerError as error:
+            with self._storage.attempt(self._what):
+                try:
+                    frames = send(self._mirror, self._logdir, path)
+                except DamagedError as error:
+                    raise OSError(f"{path.name}: {error}") from error
+                self._sent = number
+                _log.info("%s: has the checkpoint at %s frames", self._mirror, f"{frames:,}")
+        except ConfigError as error:
+            self._over = True
             _log.error("%s: %s; is the run also running on another machine? No more checkpoints are"
-                       " copied", self._mirror.name, error, extra=FOR_USER)  # fmt: skip
-        except Exception as error:  # the next `on_checkpoint` raises it
-            self._failure = error
-        with self._changed:
-            self._over, self._sending = True, False
-
-    def _send_all(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._over or self._waiting is not None)
-                if self._over or self._waiting is None:
-                    mirrors.remove_leftovers(self._logdir)
-                    return
-                taken, self._waiting, self._sending = self._waiting, None, True
-            sent = self._send(taken)
-            with self._changed:
-                self._sending = False
-                if not sent and self._waiting is None and not self._over:
-                    self._waiting = taken
-                    self._wait_to_retry(taken)
-                    continue
-            taken.discard()
-
-    def _wait_to_retry(self, taken: Snapshot) -> None:
-        """Waits, but sends a newer checkpoint at once."""
-        self._changed.wait_for(lambda: self._over or self._waiting is not taken, _RETRY_S)
-
-    def _send(self, taken: Snapshot) -> bool:
-        with self._storage.attempt(self._what):
-            try:
-                manifest = self._mirror.upload(taken)
-            except DamagedError as error:
-                raise OSError(f"{taken.checkpoint.name} is damaged: {error}") from error
-            except OSError:
-                if self._over:
-                    return False  # the run no longer waits for it
-                raise
-            if self._sent_frames is None:
-                _log.info("%s: has the checkpoint of %s frames; the next ones follow",
-                          self._mirror.name, f"{manifest.environment_frames:,}")  # fmt: skip
-            self._sent_frames = manifest.environment_frames
-            return True
-        return False
-
-
-def _was_used(config: Config, logdir: Logdir) -> bool:
-    """Whether the run here has a checkpoint and has used this mirror before."""
-    flags = provenance.read(logdir).get("flags", {})
-    paths = files.checkpoints(logdir.checkpoints)
-    return bool(paths) and flags.get("mirror") == config.run.mirror
-
-
-def _check_apart(name: str, target: Target, logdir: Logdir) -> None:
-    if not isinstance(target, Folder):
-        return
-    own, other = logdir.path.resolve(), target.path.resolve()
-    if own == other or own in other.parents or other in own.parents:
-        raise ConfigError(f"--mirror={name}: must not be in --logdir={logdir.path}, nor around it")
-
-
-def _unusable(name: str, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"--mirror={name}: cannot be used: {_reason(error)}; name a place that can be written"
-    )
-
-
-def _reason(error: OSError) -> str:
-    return " ".join(str(error.strerror or error).split()) or type(error).__name__
+                       " copied", self._mirror, error, extra=FOR_USER)  # fmt: skip

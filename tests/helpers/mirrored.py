@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from impala_tf.checkpoint import files
-from impala_tf.checkpoint.mirror import Snapshot, snapshot
 from impala_tf.logdir import Logdir
 
 
@@ -31,14 +30,10 @@ class Run:
         folder.mkdir(parents=True)
         (folder / "variables.index").write_text("index")
         (folder / "variables.data").write_text(f"{updates} " * 1000)
-        counters = {"environment_frames": 10 * updates}
+        counters = {"learner_updates": updates, "environment_frames": 10 * updates}
         files.write_state(folder, {"run_id": self.run_id, "counters": counters}, updates)
         files.write_manifest(folder)
         return folder
-
-    def snapshot(self, updates: int) -> Snapshot:
-        """Returns a snapshot of a new checkpoint."""
-        return snapshot(self.logdir, self.checkpoint(updates))
 
     def rows(self) -> list[str]:
         """Returns the rows of metrics.csv."""
