@@ -41,7 +41,6 @@ class Logdir:
         """Whether this is an exported folder, which has no run."""
         return self.agent.is_file() and not self.config.exists()
 
-
     def status(self, learner: int = 0) -> Path:
         """Returns the file of a learner's current state (JSON); learner 0's is of the whole run."""
         return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")

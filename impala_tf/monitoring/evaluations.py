@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +43,6 @@ class EvaluationRows:
         self._file = CsvWriter(path, EVALUATION_METRICS)
         self._tensorboard, self._wandb = tensorboard, wandb
         self._frames = 0
-        self._not_shown: list[Mapping[str, Any]] = []
         self.newest: EvaluationStatus | None = None
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -56,7 +54,8 @@ class EvaluationRows:
         for row in rows:
             self._file.write(row)
         self.newest = _status(rows)
-        points = self._show(rows)
+        points = _points(rows)
+        self._tensorboard.add(points, _frames_of(rows[0]), _GROUP)
         if self._wandb is not None:
             named = {f"{_GROUP}/{name}": value for name, value in points.items()}
             frames = {f"{_GROUP}/environment_frames": float(rows[0]["environment_frames"])}
@@ -65,9 +64,6 @@ class EvaluationRows:
     def write(self, row: Row) -> None:
         """Notes the frames of a row of metrics."""
         self._frames = int(row["environment_frames"] or 0)
-        for _, rows in itertools.groupby(self._not_shown, _frames_of):
-            self._show(list(rows))
-        self._not_shown = []
 
     def position(self) -> dict[str, int]:
         """Returns where the rows end, and the environment frames of the checkpoint to save."""
@@ -79,31 +75,22 @@ class EvaluationRows:
         Raises:
           ConfigError: as `CsvWriter.rewind` does.
         """
-        self._not_shown, self.newest = [], None
+        self.newest = None
         if not position or not self._path.exists():
             self._file.rewind(position)
             return
         self._frames, offset = position["environment_frames"], position["offset"]
-        # Checkpoints and their rows are in the order of time.
-        content = self._path.read_bytes()
+        # Checkpoints and their rows are in the order of time; the first line is the header.
         rows = [_typed(row) for row in csv_rows(self._path)]
         kept = [row for row in rows if _frames_of(row) <= self._frames]
-        lines = content.splitlines(keepends=True)[: 1 + len(kept)]  # with the header
+        lines = self._path.read_bytes().splitlines(keepends=True)[: 1 + len(kept)]
         self._file.rewind({"offset": max(offset, sum(map(len, lines)))})
-        # TensorBoard's files are cut to where they ended at the checkpoint.
-        self._not_shown = [*kept[content[:offset].count(b"\n") - 1 :]]
         if kept:
             self.newest = _status([row for row in kept if _frames_of(row) == _frames_of(kept[-1])])
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def _show(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Adds the rows of a checkpoint to TensorBoard; returns what it shows."""
-        points = _points(rows)
-        self._tensorboard.add(points, _frames_of(rows[0]), _GROUP)
-        return points
 
 
 def _frames_of(row: Mapping[str, Any]) -> int:

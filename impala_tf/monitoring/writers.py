@@ -1,7 +1,8 @@
 """Writers of metrics: CSV and TensorBoard. Importing this file does not import TensorFlow.
 
 Writers can be rewound. A checkpoint stores the `position()` of each. A run that resumes from it
-calls `rewind` with this position, which removes all later rows, so that no row appears twice.
+calls `rewind` with this position, which removes all later rows, or has TensorBoard hide them, so
+that no row appears twice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numbers
 import os
 import re
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,8 +25,8 @@ from impala_tf.config import ConfigError
 from impala_tf.logdir import NoLocksError, lock, os_error, sync
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
-_LARGEST_EVENTS = 8_000_000  # bytes of an event file
 _PUT_BACK = "restore the file that belongs to the checkpoint, or choose another --logdir"
+_RESTART = ".restart"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
 )
@@ -60,7 +62,6 @@ class CsvWriter:
     def __init__(self, path: Path, columns: Mapping[str, str] = METRICS) -> None:
         self._path = Path(path)
         self._columns = columns
-        self._written = list(columns)
         self._header = ",".join(columns) + "\n"
         self._descriptor: int | None = None
 
@@ -68,7 +69,7 @@ class CsvWriter:
         """Appends a row. Raises KeyError for a name that is not a column."""
         for name in row:
             self._columns[name]
-        self._append(",".join(_cell(row.get(name)) for name in self._written) + "\n")
+        self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
     def position(self) -> dict[str, int]:
         """Returns {"offset": bytes} after flushing the file to the disk."""
@@ -147,23 +148,18 @@ class CsvWriter:
 
     def _truncate(self, offset: int) -> None:
         descriptor = self._opened()
-        header = os.pread(descriptor, offset, 0).partition(b"\n")[0].decode(errors="replace")
+        header = self._header.encode()
         size = os.fstat(descriptor).st_size
         problem = None
         if size < offset:
             problem = f"has {size:,} bytes, but had {offset:,} at the checkpoint; {_PUT_BACK}"
-        elif unknown := sorted(set(header.split(",")) - set(self._columns)):
-            problem = (
-                "was written by another version, with columns that this one does not have"
-                f" ({', '.join(unknown)}); choose another --logdir"
-            )
+        elif os.pread(descriptor, len(header), 0) != header:
+            problem = "has other columns than this version writes; choose another --logdir"
         elif os.pread(descriptor, 1, offset - 1) != b"\n":
             problem = f"was changed: no row ends at byte {offset:,}; {_PUT_BACK}"
         if problem:
             self.close()
             raise ConfigError(f"{self._path}: {problem}")
-        # A file of an older version keeps its columns: rewriting it risks losing it.
-        self._written = header.split(",")
         os.ftruncate(descriptor, offset)
 
 
@@ -182,6 +178,7 @@ class TensorBoardWriter:
     def __init__(self, directory: Path) -> None:
         self._directory = Path(directory)
         self._writer: Any = None
+        self._frames = 0
 
     def write(self, row: Row) -> None:
         """Adds a point to each curve that has a value, and flushes it for readers.
@@ -191,9 +188,7 @@ class TensorBoardWriter:
         """
         import tensorflow as tf
 
-        newest = self._event_files()[-1:]
-        if self._writer is not None and newest and newest[0].stat().st_size > _LARGEST_EVENTS:
-            self.close()  # --mirror copies a file only once when it no longer grows
+        self._frames = int(row["environment_frames"] or 0)
         with self._failing():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
@@ -248,42 +243,36 @@ class TensorBoardWriter:
             raise os_error(error.message, self._directory) from error
 
     def position(self) -> dict[str, int]:
-        """Returns {event file: bytes} after flushing the files to the disk."""
-        files = self._event_files()
-        for file in files:
-            sync(file)
-        return {file.name: file.stat().st_size for file in files}
+        """Returns {"environment_frames": those of the last row}."""
+        return {"environment_frames": self._frames}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Truncates the event files to `position` and removes later ones; None: a fresh run.
+        """Makes TensorBoard hide points after `position`; None: a fresh run.
 
         Raises:
-          ConfigError: event files are missing or shorter than at the checkpoint, or a fresh run
-            would add to another run's curves.
+          ConfigError: a fresh run would add to another run's curves.
         """
         self.close()
-        files = {file.name: file for file in self._event_files()}
+        files = sorted(self._directory.glob("events.out.tfevents.*"))
         if position is None and files:
             raise ConfigError(f"{self._directory}: holds the events of a run, {_NO_CHECKPOINT}")
-        sizes = position or {}
-        problems = [
-            f"{self._directory / name}: is missing or shorter than at the checkpoint; {_PUT_BACK}"
-            for name, size in sizes.items()
-            if name not in files or files[name].stat().st_size < size
-        ]
-        if problems:
-            raise ConfigError(problems)
-        for name, file in files.items():
-            if name in sizes:
-                os.truncate(file, sizes[name])
-            else:
-                file.unlink()
+        self._frames = position["environment_frames"] if position else 0
+        if not files:
+            return
+        import tensorflow as tf
+
+        now = time.time()
+        # TensorBoard reads files in the order of their names: this one after all others so far.
+        path = files[-1].with_name(files[-1].name.removesuffix(_RESTART) + _RESTART)
+        version = tf.compat.v1.Event(wall_time=now, file_version="brain.Event:2")
+        session = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        restart = tf.compat.v1.Event(wall_time=now, step=self._frames + 1, session_log=session)
+        with tf.io.TFRecordWriter(str(path)) as file:
+            for event in (version, restart, restart):  # TensorBoard ignores the first start
+                file.write(event.SerializeToString())
 
     def close(self) -> None:
         """Closes the event file. A later row starts a new one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def _event_files(self) -> list[Path]:
-        return sorted(self._directory.glob("events.out.tfevents.*"))
