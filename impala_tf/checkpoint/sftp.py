@@ -29,4 +29,4 @@ class Sftp(SFTPFileSystem):
             auth_timeout=_CONNECT_S,
         )
         self.ftp = self.client.open_sftp()
-        self.ftp.get_channel().settimeout(_SILENCE_S)
+        self.ftp.get_channel().settimeout(_SILENCE_S)  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ from impala_tf.processes import (
     learner_records,
     mirroring,
     run_folder,
-    warm_starting,
+    warm_start,
 )
 from impala_tf.processes.common import credentials_dir, seed_of
 from impala_tf.processes.evaluator import Evaluator
@@ -115,7 +115,7 @@ def build(
     if group.rank == 0:
         resumed = run_state.restore(config.run.logdir)
         if not resumed:
-            started_from = warm_starting.start(config, spec, logdir, learner)
+            started_from = warm_start.start(config, spec, logdir, learner)
         certificates.ensure(credentials_dir(config))
     # The ranks wait for each other here, so afterwards all have the credentials.
     check_equal_flags(config, group)

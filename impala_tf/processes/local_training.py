@@ -29,7 +29,7 @@ from impala_tf.processes import (
     mirroring,
     run_folder,
     tensorflow_startup,
-    warm_starting,
+    warm_start,
 )
 from impala_tf.processes.common import credentials_dir, image_notes, logdir_of, resolve
 
@@ -68,7 +68,7 @@ class LocalTraining:
         configs.check_batches(self.config)
         self.logdir = logdir_of(self.config)
         run_folder.check_not_exported(self.logdir)
-        warm_starting.check(self.config, self.spec, self.logdir)
+        warm_start.check(self.config, self.spec, self.logdir)
         self.given = given.without("fresh")
         tensorflow_startup.check_gpu(self.config.process.device)
         callbacks.load(self.config.run)
@@ -106,7 +106,7 @@ class LocalTraining:
                 print(f"the run that was in {self.logdir.path} is now in {self.moved}")
             mirroring.bring_back(config, self.spec, self.logdir, print)
             # If the mirror has no run, this one begins.
-            warm_starting.check(config, self.spec, self.logdir, may_be_mirrored=False)
+            warm_start.check(config, self.spec, self.logdir, may_be_mirrored=False)
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
             self._held = held.pop_all()
         self.config = configs.replace(config, learner_hosts=address, fresh=False)

@@ -10,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of
-from impala_tf.checkpoint import warm_start
+from impala_tf.checkpoint import files
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
-from impala_tf.checkpoint.files import DamagedError
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.statistics import Moments
 from impala_tf.learner.update import Learner
-from impala_tf.learner.warm_start import start
+from impala_tf.logdir import Logdir
+from impala_tf.processes import warm_start
 from impala_tf.types import ActionSpec, EnvironmentSpec, NetworkOutput
 from tests.helpers.samples import image_spec, resolved_config, steps, vector_spec
 
@@ -50,9 +50,10 @@ class Run:
         return Checkpointer(folder, self.learner.trackables()).save(state, 7)
 
     def start_from(self, checkpoint: Path) -> dict[str, bool]:
-        source = warm_start.check(str(checkpoint), self.signature, Path("/new/run"))
+        logdir = Logdir(Path("/new/run"))
+        source = warm_start.find_fitting(str(checkpoint), self.signature, logdir)
         assert source.environment_frames == FRAMES
-        return start(self.learner, source, self.signature)
+        return warm_start.take(self.learner, source, self.signature)
 
     def outputs(self) -> NetworkOutput:
         observed = steps(self.spec, (5,))
@@ -185,11 +186,6 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     (checkpoint / "state.json").write_text("{}")
     with pytest.raises(ConfigError, match="is damaged"):
         Run().start_from(checkpoint)
-    again = Run().save(tmp_path / "again")
-    source = warm_start.check(str(again), Run().signature, Path("/new/run"))
-    (again / "variables.index").unlink()
-    with pytest.raises(DamagedError):  # the learner then looks for another checkpoint
-        start(Run().learner, source, Run().signature)
 
 
 def test_the_values_of_several_levels_keep_their_sizes(tmp_path):
@@ -207,3 +203,50 @@ def test_q_values_lose_the_other_runs_unit_but_not_their_size(tmp_path):
     new.start_from(old.save(tmp_path))
     assert float(new.agent.q_heads.std) == 1.0
     assert_equal_outputs(old, new)
+
+
+def write(folder: Path, updates: int) -> Path:
+    checkpoint = folder / files.folder_name(updates)
+    checkpoint.mkdir(parents=True)
+    counters = {"environment_frames": 10 * updates}
+    files.write_state(checkpoint, {"identity": {}, "counters": counters}, updates)
+    files.write_manifest(checkpoint)
+    return checkpoint
+
+
+def test_a_run_means_its_newest_checkpoint_and_other_paths_mean_what_they_name(tmp_path):
+    run = tmp_path / "run"
+    older, newest = (write(run / "checkpoints", updates) for updates in (3, 5))
+    best = write(run / "best", 4)
+    found = {
+        path: warm_start.find(str(path)).path
+        for path in (run, run / "checkpoints", run / "best", older)
+    }
+    assert found == {
+        run: newest, run / "checkpoints": newest, run / "best": best, older: older
+    }  # fmt: skip
+    assert warm_start.find(str(older)).environment_frames == 30
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
+    older, newest = (write(tmp_path / "checkpoints", updates) for updates in (3, 5))
+    (newest / "state.json").write_text("{")
+    assert warm_start.find(str(tmp_path)).path == older
+
+
+def test_what_holds_no_checkpoint_is_refused_in_one_line(tmp_path):
+    for path, reason in {
+        tmp_path / "missing": "there is no such folder; give the folder of a run",
+        tmp_path: "holds no checkpoint; give the folder of a run",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            warm_start.find(str(path))
+        (problem,) = caught.value.problems
+        assert problem.startswith(f"--start_from={path}: {reason}")
+
+
+@pytest.mark.parametrize("part", ["", "best", "checkpoints/ckpt-000000000003"])
+def test_a_run_cannot_start_from_itself(part, tmp_path):
+    path = tmp_path / part
+    with pytest.raises(ConfigError, match=r"is the run in --logdir=.* itself; leave --start_from"):
+        warm_start.find_fitting(str(path), {}, Logdir(tmp_path))
