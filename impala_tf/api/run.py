@@ -6,7 +6,6 @@ import atexit
 import csv
 import io
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -233,8 +232,8 @@ def train(
     KeyboardInterrupt; interrupting it twice kills the run.
 
     Args:
-      level: a level's name; or a function or class that makes a Gymnasium environment. In a script,
-        the call must then be under `if __name__ == "__main__":`.
+      level: a level's name; or a function or class that makes a Gymnasium environment. One of a
+        script or a notebook is written to a module in the logdir.
       wait: whether to wait until the run has ended. If not, it stops when this process ends.
       show: whether to print the progress. Default: `wait`.
       flags: flags of the command line, such as `total_environment_frames=1_000_000`.
@@ -245,8 +244,8 @@ def train(
     """
     if levels.CHILD_VARIABLE in os.environ:
         raise ConfigError(
-            "train: the processes of a run import the file that calls train, for its level; put the"
-            " call under: if __name__ == '__main__':"
+            "train: the processes of a run import the file that calls train, which a flag names;"
+            " put the call under: if __name__ == '__main__':"
         )
     show = wait if show is None else show
     run = Run(_training(level, flags), show)
@@ -270,9 +269,6 @@ def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTr
         raise ConfigError([f"--{name}: train does not take it" for name in refused])
     named = levels.level_of(level)
     given = python_values.given({**flags, "level_name": named.name})
-    for folder in filter(None, [named.folder]):
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
     training = LocalTraining(given)
     training.claim()
     try:

@@ -20,8 +20,7 @@ def level_kwargs(text: str) -> dict[str, Any]:
     try:
         kwargs = json.loads(text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise ValueError(f"is not JSON ({error.msg}, {where}); write {_EXAMPLE}") from None
+        raise ValueError(f"is not JSON ({error}); write {_EXAMPLE}") from None
     if not isinstance(kwargs, dict):
         raise ValueError(f"must be a JSON object, as in {_EXAMPLE}")
     return kwargs

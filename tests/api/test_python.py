@@ -86,14 +86,8 @@ def test_functions_of_one_name_are_not_taken_for_each_other(tmp_path):
         environments[length] = given.environment
     for length in (3, 5, 3):
         trained_flags.use_modules_of(tmp_path / str(length), environments[length])
-        vector = suites.make(environments[length], 1, seed=1)
-        assert vector.spec is not None and vector.spec.max_episode_steps == length
-        vector.close()
+        assert suites.spec(environments[length]).time_limit == length
     assert sum(str(tmp_path) in each for each in sys.path) == 1
-    (tmp_path / "5" / "checkpoints" / "ckpt-000000000001").mkdir(parents=True)
-    levels.write(level(5), tmp_path / "5")  # the same one again: a run resumes
-    with pytest.raises(impala.ConfigError, match="holds a run of another level"):
-        levels.write(level(3), tmp_path / "5")
 
 
 def test_a_file_in_a_foreign_run_takes_no_installed_packages_place(tmp_path):
@@ -218,28 +212,23 @@ import impala_tf as impala
 def make(steps=50):
     return gymnasium.make("CartPole-v1", max_episode_steps=steps)
 
-{guard}
-    run = impala.train(make, total_environment_frames=5_000, num_actors=1, logdir="run",
-                       level_kwargs='{{"steps": 20}}')
-    print("longest:", max(impala.evaluate("run", 2, trust_level_module=True).lengths))
+run = impala.train(make, total_environment_frames=5_000, num_actors=1, logdir="run",
+                   level_kwargs='{"steps": 20}')
+print("longest:", max(impala.evaluate("run", 2, trust_level_module=True).lengths))
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
-def test_a_level_that_a_script_makes(tmp_path, guard):
+def test_a_level_that_a_script_makes(tmp_path):
+    """Its calls need no guard, because no other process imports it."""
     (tmp_path / "folder").mkdir()
     script = tmp_path / "folder" / "my_script.py"
-    script.write_text(SCRIPT.format(guard=guard))
+    script.write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
-    if guard == "if True:":
-        assert done.returncode == 1
-        assert "put the call under: if __name__ == '__main__':" in done.stderr
-    else:
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "longest: 20" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "longest: 20" in done.stdout
 
 
 @pytest.mark.long
