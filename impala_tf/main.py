@@ -117,13 +117,10 @@ def submit(given: Given) -> int:
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import mirroring, run_folder
-    from impala_tf.processes.common import image_notes
 
     name = given["engine"] or registry.SSH
     config, spec = _checked(given)
     callbacks.load(config.run)
-    for note in image_notes(config.environment, spec):
-        print(f"note: {note}", file=sys.stderr)
     if config.run.mirror:
         mirroring.check(config.run.mirror)
         if config.run.fresh:

@@ -115,10 +115,10 @@ class EnvironmentConfig:
     num_action_repeats: Positive[int] = 1
     """How many steps of the level each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
-    environment_processes: Literal["auto", "always", "never"] = "auto"
-    """Gymnasium levels without a vector environment: whether each environment runs in a process of
-    its own, or all in the actor's. auto: own processes if a step takes more than 1 ms, and mostly
-    waits (for a simulator, for example) or there are two cores or more for each actor."""
+    environment_processes: bool = False
+    """Run each environment of a Gymnasium level in a process of its own, not all in the actor's.
+    It helps if a step mostly waits (for a simulator, for example), or takes more than 1 ms and
+    there are two cores or more for each actor. Levels with a vector environment ignore it."""
     protocol: Literal["classic", "sticky"] = "classic"
     """Atari, retro: classic: games start with no-ops, and no action sticks. sticky: actions stick
     with probability 0.25, games start at once, and a lost life ends nothing (Machado et al., 2018):
@@ -219,8 +219,8 @@ class ProcessConfig:
     episodes do not all end together (arXiv 2511.21011). It does not count as an episode. Only for
     Gymnasium levels, except those that have a vector environment of their own."""
     environment_timeout_s: Positive[float] = 120.0
-    """Seconds that a step of an actor's environments may take; making them may take 5 s more for
-    each. After that, the actor counts as hanging and is restarted."""
+    """Seconds that a step of an actor's environments may take; making them may take four times as
+    long. After that, the actor counts as hanging and is restarted."""
     parameter_lag: Positive[int] = 1
     """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
     step counts, and a batch has several (--updates_per_batch, --minibatches; 8 on robots).

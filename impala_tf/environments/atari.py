@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import re
@@ -229,9 +228,6 @@ SUITE = Suite(
     spec=spec,
     make=make,
     make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
-    time_limit=time_limit,
     lists={"atari57": ATARI57},
-    # So all games have the same 18 actions.
-    flags_beside_others=lambda env: dataclasses.replace(env, full_action_space=True),
     score_range=lambda env: ATARI_SCORES.get(rom_of(env.level_name) or ""),
 )

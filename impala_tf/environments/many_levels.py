@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from impala_tf.environments import spaces
-from impala_tf.environments.batched import LIFE_LOST, close, same_step
+from impala_tf.environments.batched import LIFE_LOST, close
 from impala_tf.environments.infos import PARTS
 from impala_tf.types import ActionSpec
 
@@ -45,7 +45,6 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         ]
         first = self._parts[0]
         self.metadata = first.metadata
-        self.same_step = np.concatenate([same_step(part) for part in self._parts])
         self.single_observation_space = spaces.seen(first.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space = spaces.agent_space(actions)

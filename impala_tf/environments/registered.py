@@ -1,18 +1,24 @@
-"""Levels in Gymnasium's registry: finds one by name, and lists the installed ones."""
+"""Finds what makes a level by its name, and lists the levels that are installed."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import importlib.util
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import TimeLimit
 
-from impala_tf.config import ConfigError
-from impala_tf.environments import own_levels
-from impala_tf.environments.own_levels import OLD_GYM
-from impala_tf.environments.suite import missing_package, near_matches
+from impala_tf.config import ConfigError, plug_ins
+from impala_tf.environments.suite import explained, missing_package, near_matches
+
+OLD_GYM = "gym:"
+"""The prefix of level names of gym 0.26."""
 
 # Gymnasium's ids for levels of gym, its predecessor. Here these are named gym:LEVEL.
 _ADAPTERS = ("GymV21Environment-v0", "GymV26Environment-v0")
@@ -23,38 +29,65 @@ _PACKAGES = {
     "MinAtar/": ("minatar.gym", "register_envs"),
 }
 
+Maker = EnvSpec | Callable[..., gymnasium.Env[Any, Any]]
+"""A registered level, or a function or class that makes environments."""
+
 
 def module_of(level_name: str) -> str:
     """Returns the Python module that a level name contains; '' if none."""
     return level_name.removeprefix(OLD_GYM).rpartition(":")[0]
 
 
-def find(level_name: str) -> EnvSpec:
-    """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
+def find(level_name: str) -> Maker:
+    """Returns what makes a level: always the same object, unless it was defined anew.
 
-    The modules of MiniGrid, BabyAI and MinAtar need not be named.
-
-    'gym:Env-v0' is a level of gym 0.26, Gymnasium's predecessor; 'gym:module:Env-v0' imports the
-    module first.
+    'Env-v0' is a registered level, and so is 'module:Env-v0', after importing the module; the
+    modules of MiniGrid, BabyAI and MinAtar need not be named. 'module:name' may also be a function
+    or a class of the user. 'gym:Env-v0' is a level of gym 0.26, Gymnasium's predecessor;
+    'gym:module:Env-v0' imports the module first.
 
     Raises:
       ConfigError: there is no such level (the message names near matches), or no such module.
     """
+    flag, module = f"--level_name={level_name}", module_of(level_name)
+    imported = import_module(flag, module) if module else None
     if level_name.startswith(OLD_GYM):
         return _of_old_gym(level_name)
-    module, _, name = level_name.rpartition(":")
-    if module:
-        own_levels.import_module(f"--level_name={level_name}", module)
-    else:
+    name = level_name.rpartition(":")[2]
+    if not module:
         _register(name)
-    registered = gymnasium.registry.get(name)
-    if registered is None:
-        near = near_matches(name, gymnasium.registry)
-        if module and "-v" not in name:
-            near = [*own_levels.near_names(module, name), *near]
-        matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
-        raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
-    return registered
+    if name in gymnasium.registry:
+        return gymnasium.registry[name]
+    made_by = getattr(imported, name, None)
+    if callable(made_by):
+        return made_by
+    hint = plug_ins.near(name, vars(imported)) if imported and "-v" not in name else ""
+    near = near_matches(name, gymnasium.registry)
+    matches = f"; near matches: {', '.join(near)}" if near else "; no id is similar"
+    raise ConfigError(f"{flag}: no such level{hint or matches}")
+
+
+def is_own(level_name: str) -> bool:
+    """Returns whether a level is a function or a class of the user. Raises as `find` does."""
+    return not level_name.startswith(OLD_GYM) and not isinstance(find(level_name), EnvSpec)
+
+
+def import_module(flag: str, module: str) -> ModuleType:
+    """Imports a user's module, which may be in the current folder.
+
+    Args:
+      flag: the flag that names the module, as --flag=value, for messages.
+      module: the module's name.
+
+    Raises:
+      ConfigError: the module does not exist, or raises.
+    """
+    plug_ins.look_in_current_folder()
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        line = explained(flag, error) or f"{flag}: {plug_ins.cannot_import(module, error)}"
+        raise ConfigError(line) from error
 
 
 def _register(name: str) -> None:
@@ -62,45 +95,27 @@ def _register(name: str) -> None:
     for prefix, (package, function) in _PACKAGES.items():
         is_registered = any(level_id.startswith(prefix) for level_id in gymnasium.registry)
         if name.startswith(prefix) and not is_registered:
-            module = own_levels.import_module(f"--level_name={name}", package)
+            module = import_module(f"--level_name={name}", package)
             if function:
                 getattr(module, function)()
 
 
-def _of_old_gym(level_name: str) -> EnvSpec:
-    flag = f"--level_name={level_name}"
+@functools.cache
+def _of_old_gym(level_name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
     try:
         import gym
-        import shimmy  # noqa: F401  # used by `old_gym_level`
+        import shimmy
     except ImportError as error:
-        raise ConfigError(missing_package(flag, "gym")) from error
-    if module := module_of(level_name):
-        own_levels.import_module(flag, module)
-    # gym's checker needs NumPy 1. The name keeps its module, which other processes must import.
-    old = level_name.removeprefix(OLD_GYM)
-    kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
-    try:
-        limit = gym.spec(old.rpartition(":")[2]).max_episode_steps
-    except gym.error.Error as error:
-        raise ConfigError(f"{flag}: {' '.join(str(error).split())}") from error
-    return EnvSpec(
-        "GymV26Environment-v0",
-        entry_point=f"{__name__}:{old_gym_level.__name__}",
-        max_episode_steps=limit,
-        disable_env_checker=True,
-        kwargs=kwargs,
-    )
+        raise ConfigError(missing_package(f"--level_name={level_name}", "gym")) from error
 
+    def make(**kwargs: Any) -> gymnasium.Env[Any, Any]:
+        # gym's own checker needs NumPy 1.
+        old = gym.make(level_name.removeprefix(OLD_GYM), disable_env_checker=True, **kwargs)
+        env: gymnasium.Env[Any, Any] = shimmy.GymV26CompatibilityV0(env=old)
+        limit = old.spec.max_episode_steps
+        return TimeLimit(env, limit) if limit else env
 
-def old_gym_level(
-    env_id: str, make_kwargs: dict[str, Any], render_mode: str | None = None
-) -> gymnasium.Env[Any, Any]:
-    """Wraps a level of gym 0.26 for Gymnasium. Shimmy itself does not pass on the render mode."""
-    import shimmy
-
-    mode = {} if render_mode is None else {"render_mode": render_mode}
-    env: gymnasium.Env[Any, Any] = shimmy.GymV26CompatibilityV0(env_id, {**make_kwargs, **mode})
-    return env
+    return make
 
 
 def installed() -> list[str]:
@@ -109,10 +124,8 @@ def installed() -> list[str]:
         if importlib.util.find_spec(package.partition(".")[0]) is not None:
             with contextlib.suppress(ConfigError):  # it cannot be imported, so it has no levels
                 _register(prefix)
-    atari = "ale_py.env:AtariEnv"
-    specs = gymnasium.registry.values()
     return sorted(
         registered.id
-        for registered in specs
-        if registered.entry_point != atari and registered.id not in _ADAPTERS
+        for registered in gymnasium.registry.values()
+        if registered.entry_point != "ale_py.env:AtariEnv" and registered.id not in _ADAPTERS
     )

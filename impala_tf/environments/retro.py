@@ -13,20 +13,17 @@ import contextlib
 import difflib
 import functools
 import importlib.util
-import os
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from ale_py import roms
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
-from impala_tf.environments.atari import console_spec, frames_per_step, time_limit
-from impala_tf.environments.batched import ends_with_parent, main_hidden
+from impala_tf.environments.atari import console_spec, frames_per_step
 from impala_tf.environments.suite import Suite, missing_package
+from impala_tf.environments.workers import Looks, in_processes
 from impala_tf.types import EnvironmentSpec
 
 _PREFIX = "retro:"
@@ -52,10 +49,9 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     end with the thread that calls this. `num_threads` has no effect here. Raises ConfigError as
     `spec` does.
     """
-    _game(env.level_name)
-    make_game = functools.partial(_make_game, env, parent_pid=os.getpid())
-    with main_hidden():
-        return AsyncVectorEnv([make_game] * num_envs, context="spawn")
+    actions = Discrete(_num_actions(_game(env.level_name)))
+    looks = Looks(_stacks(env), actions, Preprocessing.metadata)
+    return in_processes(functools.partial(_make_game, env), num_envs, looks)
 
 
 class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
@@ -71,8 +67,8 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
     def __init__(self, emulator: gymnasium.Env[Any, Any], env: EnvironmentConfig) -> None:
         super().__init__(emulator)
         self._flags = env
-        self._stack = np.zeros((env.stacked_frames, env.height, env.width), np.uint8)
-        self.observation_space = Box(0, 255, self._stack.shape, np.uint8)
+        self.observation_space = _stacks(env)
+        self._stack = np.zeros(self.observation_space.shape, np.uint8)
         self._last_action = 0
         self._frames = 0
 
@@ -117,14 +113,15 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
         return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
 
 
-def _make_game(env: EnvironmentConfig, parent_pid: int) -> gymnasium.Env[Any, Any]:
-    """Returns one game. In a worker process, it makes the process end with its parent."""
-    if os.getpid() != parent_pid:
-        # The games' processes together already use all cores.
-        import cv2
+def _stacks(env: EnvironmentConfig) -> Box:
+    return Box(0, 255, (env.stacked_frames, env.height, env.width), np.uint8)
 
-        cv2.setNumThreads(1)
-    return ends_with_parent(Preprocessing(_emulator(_game(env.level_name)), env), parent_pid)
+
+def _make_game(env: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
+    import cv2
+
+    cv2.setNumThreads(1)  # the games' processes together already use all cores
+    return Preprocessing(_emulator(_game(env.level_name)), env)
 
 
 def _emulator(game: str) -> gymnasium.Env[Any, Any]:
@@ -162,10 +159,10 @@ def _game(level_name: str) -> str:
         data.get_romfile_path(game)
     except FileNotFoundError as error:
         importer = user_commands.python("-m", "stable_retro.import")
-        advice = f"if you own it, import it from the folder that holds it: {importer} FOLDER"
-        if "-Atari2600" in game:  # 32 of the 64 are in this folder
-            advice = f"ale-py may have it: {importer} {Path(roms.__file__).parent}; {advice}"
-        raise ConfigError(f"{problem}its ROM is missing; {advice}") from error
+        raise ConfigError(
+            f"{problem}its ROM is missing; if you own it, import it from the folder that holds it:"
+            f" {importer} FOLDER"
+        ) from error
     return game
 
 
@@ -190,5 +187,4 @@ SUITE = Suite(
     spec=spec,
     make=make,
     make_rendered=lambda env: make(env, num_envs=1, num_threads=1),
-    time_limit=time_limit,
 )

@@ -44,50 +44,66 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Vector environments make arrays of the values in `info`, which fails if these change their type.
 
-    Every reset and the first step raise LevelError if their results do not fit; later steps are not
-    checked, to save time. Images with NaN raise BrokenEnvironmentError at every step, because they
-    would be black as uint8.
+    The first reset and the first step raise LevelError if their results do not fit, or if the
+    level's code raises what wrong results and wrong code raise; later ones are not checked, to save
+    time. Images with NaN raise BrokenEnvironmentError at every step, because they would be black
+    as uint8.
 
     Args:
       env: the environment.
       level_name: the level's name, for errors; '': the class of the environment.
+
+    Raises:
+      ValueError: agents cannot see the observations, or cannot choose the actions.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], level_name: str = "") -> None:
         super().__init__(env)
         self.observation_space, self._convert = simplified(env.observation_space)
+        action_spec(env.action_space)
         self._level_name = level_name or type(env.unwrapped).__name__
-        self._is_checked = False
+        self._unchecked = {"reset", "step"}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environment; see `gymnasium.Env.reset`."""
         # A vector environment that resets only some environments passes {} as options.
-        with results.explained(self._level_name, "reset"):
-            result = self.env.reset(seed=seed, options=options or None)
-            results.check("reset", result, self.env.observation_space)
-        observation, info = result
+        settings: dict[str, Any] = {"seed": seed, "options": options or None}
+        if "reset" in self._unchecked:
+            observation, info = self._checked("reset", **settings)
+        else:
+            observation, info = self.env.reset(**settings)
         return self._seen(observation, None), infos.only_numbers(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see `gymnasium.Env.step`."""
-        if self._is_checked:
-            result = self.env.step(action)
-        else:
-            with results.explained(self._level_name, "step"):
-                result = self.env.step(action)
-                results.check("step", result, self.env.observation_space)
-            self._is_checked = True
+        result = self._checked("step", action) if self._unchecked else self.env.step(action)
         observation, reward, terminated, truncated, info = result
         # With actions of shape (1,), rewards often have it, too; vector environments need numbers.
         return (
             self._seen(observation, action),
-            float(np.asarray(reward).item()),
+            reward if type(reward) is float else float(np.asarray(reward).item()),
             bool(terminated),
             bool(truncated),
             infos.only_numbers(info),
         )
+
+    def _checked(self, method: str, *args: Any, **settings: Any) -> Any:
+        """Returns the result of `env.reset` or `env.step`, if it fits."""
+        try:
+            result = getattr(self.env, method)(*args, **settings)
+            results.check(method, result, self.env.observation_space)
+        except results.LevelError as error:
+            raise results.LevelError(f"{self._level_name}: {error}") from None
+        except (AssertionError, TypeError, ValueError) as error:
+            # Such as a wrapper that unpacks five values where there are four.
+            raise results.LevelError(
+                f"{self._level_name}: its {method} raised {plug_ins.raised(error)};"
+                f" {results.must_return(method)}"
+            ) from error
+        self._unchecked.discard(method)
+        return result
 
     def _seen(self, observation: Any, action: Any) -> Any:
         try:

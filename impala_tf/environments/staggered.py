@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
-from impala_tf.environments.batched import CUT, same_step
+from impala_tf.environments.batched import CUT
 
 _RESETS_SOME = (AsyncVectorEnv, SyncVectorEnv)
 """The classes that take `reset_mask`. A level's own vector environment might ignore it."""
@@ -25,7 +25,7 @@ def staggered(
       time_limit: the time limit of an episode, in steps; 0: there is none.
       seed: the seed for drawing the times.
     """
-    if not time_limit or type(env.unwrapped) not in _RESETS_SOME or same_step(env).any():
+    if not time_limit or type(env.unwrapped) not in _RESETS_SOME:
         return env
     parts = np.arange(env.num_envs) + np.random.default_rng(seed).random(env.num_envs)
     return Staggered(env, 1 + (parts * time_limit / env.num_envs).astype(np.int64))
@@ -39,15 +39,13 @@ class Staggered(VectorWrapper[Any, Any, Any, Any, Any]):
     cut episode looks truncated, and `info[CUT]`, bool [N], marks it, because it does not count.
 
     Args:
-      env: N environments with NEXT_STEP autoreset, which can be reset individually.
+      env: N environments, which can be reset individually.
       cut_at: int [N], after how many steps each environment's episode is cut, at least 1. An
         episode that ends or begins in that step is not cut.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], cut_at: np.ndarray) -> None:
         super().__init__(env)
-        self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
-        self.same_step = same_step(env)
         self._left = cut_at.copy()
         self._was_cut = self._was_over = np.zeros(env.num_envs, np.bool_)
 

@@ -23,19 +23,10 @@ class Suite:
       spec: describes a level.
       make: makes N environments, given (flags, N, threads); their observation spaces have the
         simple form of `spaces.simplified`.
-      uses_free_cores: whether `threads` of `make` is how many cores there are for each actor, if
-        that is more than what `suites.make` is given.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
-      may_render: returns quickly whether `make_rendered` seems to work for a level.
-      time_limit: returns the time limit of a game, in agent steps; None: if there is one, the
-        level's spec has it.
-      image_notes: returns a line for each image of a level of which agents would see little.
       about: a line about its levels.
       installed: returns the names of the levels on this machine.
       lists: {name: level names}, names that stand for several levels in --level_name.
-      flags_beside_others: returns a level's flags for learning it together with other levels.
-      takes_own: whether --level_kwargs and --level_wrappers apply to its levels.
-      module_of: returns the Python module that a level name imports; '' if none.
       score_range: returns the published returns that are normalised to 0 and 1; None if none are.
       level_range: returns the range of generated levels, as text; '' if levels are not generated.
       unseen: returns the flags for all generated levels that training does not use; None if there
@@ -48,14 +39,7 @@ class Suite:
     make_rendered: Callable[[EnvironmentConfig], VectorEnv[Any, Any, Any]]
     about: str
     installed: Callable[[], Iterable[str]]
-    may_render: Callable[[EnvironmentConfig], bool] = lambda env: True
-    time_limit: Callable[[EnvironmentConfig], int | None] = lambda env: None
-    image_notes: Callable[[EnvironmentConfig], list[str]] = lambda env: []
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env
-    uses_free_cores: bool = False
-    takes_own: bool = False
-    module_of: Callable[[str], str] = lambda level_name: ""
     score_range: Callable[[EnvironmentConfig], tuple[float, float] | None] = lambda env: None
     level_range: Callable[[EnvironmentConfig], str] = lambda env: ""
     unseen: Callable[[EnvironmentConfig], EnvironmentConfig | None] = lambda env: None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from impala_tf.config import ConfigError, EnvironmentConfig, cores_here, plug_ins
-from impala_tf.environments import atari, gym, own_levels, procgen, retro
-from impala_tf.environments.batched import BatchedEnvironment, close, same_step
+from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
+from impala_tf.environments import atari, gym, own_levels, procgen, registered, retro
+from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.environments.results import LevelError
 from impala_tf.environments.suite import Suite, explained
@@ -38,7 +38,13 @@ def levels(env: EnvironmentConfig) -> tuple[EnvironmentConfig, ...]:
     listed = tuple(dataclasses.replace(env, level_name=name) for name in names)
     if len(listed) == 1:
         return listed
-    return tuple(suite_of(level).flags_beside_others(level) for level in listed)
+    # So all Atari games have the same 18 actions.
+    return tuple(
+        dataclasses.replace(level, full_action_space=True)
+        if suite_of(level) is atari.SUITE
+        else level
+        for level in listed
+    )
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -69,7 +75,7 @@ def _check_own(env: EnvironmentConfig) -> None:
     """Raises ConfigError if arguments or wrappers are given, but a level's suite takes none."""
     for level in levels(env):
         for flag in ("level_kwargs", "level_wrappers"):
-            if getattr(env, flag) and not suite_of(level).takes_own:
+            if getattr(env, flag) and suite_of(level) is not gym.SUITE:
                 raise ConfigError(
                     f"--{flag}: {level.level_name} runs in an emulator or engine of its own, which"
                     " takes none; leave the flag out (its settings are flags: see --help_all)"
@@ -78,7 +84,8 @@ def _check_own(env: EnvironmentConfig) -> None:
 
 def modules(env: EnvironmentConfig) -> list[str]:
     """Returns the Python modules that flags name and that the levels import."""
-    named = {suite_of(level).module_of(level.level_name) for level in levels(env)}
+    names = [level.level_name for level in levels(env) if suite_of(level) is gym.SUITE]
+    named = {registered.module_of(name) for name in names}
     return sorted({*named, *own_levels.modules_of_wrappers(env)} - {""})
 
 
@@ -133,16 +140,8 @@ def make(
       ConfigError: as `spec` does, or there are fewer environments than levels of the actor.
     """
     listed = levels(env)
-    # With more actors than cores, or if their number is unknown, some are on other machines.
-    free = cores_here() // num_actors if 0 < num_actors <= cores_here() else cores_here()
-
-    def made(level: EnvironmentConfig, count: int) -> VectorEnv[Any, Any, Any]:
-        suite = suite_of(level)
-        threads = max(num_threads, free) if suite.uses_free_cores else num_threads
-        return suite.make(level, count, threads)
-
     if len(listed) == 1:
-        return Seeded(made(listed[0], num_envs), seed)
+        return Seeded(suite_of(listed[0]).make(listed[0], num_envs, num_threads), seed)
     indices = assigned(len(listed), actor, num_actors) if index is None else [index]
     count = len(indices)
     if num_envs < count:
@@ -150,7 +149,10 @@ def make(
             f"--envs_per_actor={num_envs}: an actor has {count} of the {len(listed)} "
             "levels; give at least as many environments, or more actors"
         )
-    parts = [made(listed[index], len(range(k, num_envs, count))) for k, index in enumerate(indices)]
+    parts = [
+        suite_of(listed[index]).make(listed[index], len(range(k, num_envs, count)), num_threads)
+        for k, index in enumerate(indices)
+    ]
     return Seeded(ManyLevels(parts, indices, spec(env).actions), seed)
 
 
@@ -164,26 +166,14 @@ def assigned(count: int, actor: int, num_actors: int) -> list[int]:
 def time_limit(env: EnvironmentConfig, index: int = 0) -> int:
     """Returns the time limit of a game of level `index`, in agent steps; 0: none is known."""
     level = levels(env)[index]
-    limit = suite_of(level).time_limit(level)
-    return suite_of(level).spec(level).time_limit if limit is None else limit
-
-
-def image_notes(env: EnvironmentConfig) -> list[str]:
-    """Returns a line for each image of which agents would see little; see `shades.notes`.
-
-    Levels with images that are not uint8 are played for a moment. An error of a level is no
-    concern of this function: what makes the level for training describes it.
-    """
-    found = []
-    for level in levels(env):
-        with contextlib.suppress(Exception, SystemExit):
-            found += suite_of(level).image_notes(level)
-    return found
+    if suite_of(level) in (atari.SUITE, retro.SUITE):
+        return atari.time_limit(level)
+    return suite_of(level).spec(level).time_limit
 
 
 def may_render(env: EnvironmentConfig) -> bool:
     """Returns whether all levels seem to be able to render, without making them."""
-    return all(suite_of(level).may_render(level) for level in levels(env))
+    return all(suite_of(level) is not gym.SUITE or gym.may_render(level) for level in levels(env))
 
 
 def check_rendering(env: EnvironmentConfig) -> None:
@@ -193,43 +183,24 @@ def check_rendering(env: EnvironmentConfig) -> None:
       ConfigError: a level cannot be made, reset or rendered, or its render() does not return a
         picture.
     """
-    for level in levels(env):
-        vector = suite_of(level).make_rendered(level)
-        try:
-            _reset(level.level_name, vector)
-            _picture(level.level_name, vector)
-        finally:
-            close(vector)
+    for index in range(len(levels(env))):
+        with contextlib.closing(RenderedGame(env, seed=0, index=index)) as game:
+            with _errors_named(levels(env)[index].level_name, "reset"):
+                game.environment.reset()
+            game.frame()
 
 
-def _reset(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
+@contextlib.contextmanager
+def _errors_named(level_name: str, method: str) -> Iterator[None]:
+    """Converts what a level's method raises to a ConfigError that names both."""
+    flag = f"--level_name={level_name}"
     try:
-        vector.reset(seed=0)
+        yield
     except LevelError as error:
         raise ConfigError(f"--level_name={error}") from error
     except (Exception, SystemExit) as error:
-        raise ConfigError(_raised(level_name, "reset", error)) from error
-
-
-def _raised(level_name: str, method: str, error: BaseException) -> str:
-    flag = f"--level_name={level_name}"
-    return explained(flag, error) or f"{flag}: its {method}() raised {plug_ins.raised(error)}"
-
-
-def _picture(level_name: str, vector: VectorEnv[Any, Any, Any]) -> np.ndarray:
-    """Renders the only environment of `vector`, as uint8 [H, W, 3]."""
-    try:
-        (picture,) = vector.render() or ()
-    except (Exception, SystemExit) as error:
-        raise ConfigError(_raised(level_name, "render", error)) from error
-    pixels = np.asarray(picture)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-        got = "None" if picture is None else f"{pixels.dtype} {list(pixels.shape)}"
-        raise ConfigError(
-            f"--level_name={level_name}: its render() must return a picture, uint8 [H, W, 3], for"
-            f" render mode rgb_array, but returned {got}"
-        )
-    return pixels
+        line = explained(flag, error) or f"{flag}: its {method}() raised {plug_ins.raised(error)}"
+        raise ConfigError(line) from error
 
 
 class RenderedGame:
@@ -266,7 +237,16 @@ class RenderedGame:
         Raises:
           ConfigError: a package that renders the level is missing, or the result is not a picture.
         """
-        return _picture(self._level_name, self._vector)
+        with _errors_named(self._level_name, "render"):
+            (picture,) = self._vector.render() or ()
+        pixels = np.asarray(picture)
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+            got = "None" if picture is None else f"{pixels.dtype} {list(pixels.shape)}"
+            raise ConfigError(
+                f"--level_name={self._level_name}: its render() must return a picture, uint8"
+                f" [H, W, 3], for render mode rgb_array, but returned {got}"
+            )
+        return pixels
 
     def close(self) -> None:
         """Closes the environment."""
@@ -278,8 +258,6 @@ class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int | Callable[[], int]) -> None:
         super().__init__(env)
-        self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
-        self.same_step = same_step(env)
         self._seed: int | Callable[[], int] | None = seed
 
     def reset(

@@ -93,14 +93,7 @@ def main(given: Given) -> int:
 
     try:
         environment = GuardedEnvironment(
-            make,
-            spec.levels,
-            config.process.environment_timeout_s,
-            stop,
-            seed_of=seed_of_attempt,
-            on_trouble=client.report,
-            proven_after=length,
-            num_envs=num_envs,
+            make, spec.levels, config.process.environment_timeout_s, stop, client.report
         )
     except BrokenTooOftenError as error:
         _log.error("%s", error)

@@ -6,21 +6,17 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config, EnvironmentConfig, Given
+from impala_tf.config import Config, Given
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.types import EnvironmentSpec
-
-_SLOW_S = 10.0
-"""How long until a command says what it waits for."""
 
 
 def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
@@ -44,34 +40,13 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     Raises:
       ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
-    with _told_if_slow(f"making {given.environment.level_name}"), same_folder():
+    with same_folder():
         spec = suites.spec(given.environment)
     config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
     configs.check_network(config)
     configs.check_algorithm(config, spec)
     return config, spec
-
-
-def image_notes(env: EnvironmentConfig, spec: EnvironmentSpec) -> list[str]:
-    """Returns a line for each image of the levels of which agents would see little."""
-    if spec.kind != "image":  # making the level once more may take long
-        return []
-    with _told_if_slow(f"playing {env.level_name} for a moment"), same_folder():
-        return suites.image_notes(env)
-
-
-@contextlib.contextmanager
-def _told_if_slow(what: str) -> Iterator[None]:
-    """Says on stderr what is slow: a level's own code may hang, or load for minutes."""
-    line = f"{what} takes longer than {_SLOW_S:g} s; waiting (Ctrl-C ends this)"
-    timer = threading.Timer(_SLOW_S, print, [line], {"file": sys.stderr, "flush": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 @contextlib.contextmanager

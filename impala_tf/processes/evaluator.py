@@ -94,7 +94,7 @@ class Evaluator(Callback):
             checkpoint="newest",
             fresh=False,
             callbacks="",
-            environment_processes="never",  # it can take its time: the learner needs the cores
+            environment_processes=False,  # it can take its time: the learner needs the cores
         )
         self._program = program or (sys.executable, *user_commands.program())
         self._logdir = logdir

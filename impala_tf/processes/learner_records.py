@@ -96,8 +96,8 @@ def make(
 
 def _endless_after(config: Config, spec: EnvironmentSpec) -> int | None:
     """Returns in how many frames a game should end; None: each level has a time limit."""
-    levels = suites.levels(config.environment)
-    if spec.time_limit or all(suites.suite_of(level).time_limit(level) for level in levels):
+    count = len(spec.levels)
+    if all(suites.time_limit(config.environment, index) for index in range(count)):
         return None
     process = config.process
     actors = len(configs.split(process.actor_hosts)) or process.num_actors

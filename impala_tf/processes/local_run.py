@@ -49,8 +49,6 @@ def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: F
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
     display = Display(lambda: status.read_status(path), interval_s=interval_s, may_lose=may_lose)
-    for note in training.image_notes:
-        display.say(f"note: {note}")
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
     display.start()
@@ -96,8 +94,6 @@ def _print_plan(training: LocalTraining) -> None:
     environments = config.process.envs_per_actor
     total = config.run.total_environment_frames
     optimizer = config.optimizer
-    for note in training.image_notes:
-        print(f"note: {note}")
     print(f"{spec.level_name}: {spec.protocol}")
     named = f"{actors} actors with" if actors > 1 else "an actor with"
     games = f"{environments} environment{'s' if environments > 1 else ''}"

@@ -31,7 +31,7 @@ from impala_tf.processes import (
     tensorflow_startup,
     warm_start,
 )
-from impala_tf.processes.common import credentials_dir, image_notes, logdir_of, resolve
+from impala_tf.processes.common import credentials_dir, logdir_of, resolve
 
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
@@ -55,7 +55,6 @@ class LocalTraining:
       given: the flags as the user gave them, except --fresh, which a resume must not repeat.
       config, spec, logdir: the run's config, its level's specification, and its folder.
       needs: what the user should know about the run's needs on this machine; '' if nothing.
-      image_notes: what the user should know about the level's images.
       frames: environment frames of the run when it was claimed.
       moved: where an earlier run of the folder was moved to; None if nothing was moved.
 
@@ -77,7 +76,6 @@ class LocalTraining:
         evaluator.check(self.config)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
-        self.image_notes = image_notes(self.config.environment, self.spec)
         self.frames = 0
         self.moved: Path | None = None
         self.environment: Mapping[str, str] = {}

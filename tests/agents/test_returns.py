@@ -60,7 +60,7 @@ def test_windows_end_with_episodes_and_with_the_unroll(unroll: EnvOutput, n: int
 
 
 def test_a_window_stops_before_a_reset_that_no_end_precedes() -> None:
-    """Restarted environments have such resets, and truncated games under same-step autoreset."""
+    """Restarted environments have such resets."""
     never = np.zeros((1, 6), bool)
     resets = np.array([[False, False, False, True, False, False]])
     unroll = steps(np.array([[0, 1, 1, 0, 100, 100]], np.float32), never, never, resets)

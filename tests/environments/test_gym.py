@@ -21,7 +21,7 @@ from tests.helpers.runs import PROJECT
 
 
 def in_processes(name: str) -> EnvironmentConfig:
-    return level(f"{WORLDS}:{name}", environment_processes="always")
+    return level(f"{WORLDS}:{name}", environment_processes=True)
 
 
 def test_processes_behave_like_single_environments() -> None:
@@ -41,8 +41,33 @@ def test_processes_behave_like_single_environments() -> None:
     environment.close()
 
 
-@pytest.mark.parametrize("processes", ["always", "never"])
-def test_a_reward_may_be_an_array_of_one_number(processes: str) -> None:
+@pytest.mark.parametrize("processes", [True, False])
+def test_a_level_is_made_once_for_its_spec_and_once_for_each_environment(
+    processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulator may take minutes to start, or have a licence for each."""
+    made = tmp_path / "made"
+    monkeypatch.setenv("IMPALA_TF_TEST_MADE", str(made))
+    env = level(f"{WORLDS}:CountedCartPole-v1", environment_processes=processes)
+    for _ in range(2):
+        assert suites.spec(env).time_limit == 500
+    environment = environment_of(env, num_envs=3)
+    environment.reset()
+    environment.close()
+    assert made.read_text() == "." * 4
+
+
+def test_an_environment_that_cannot_be_made_in_its_process_says_why() -> None:
+    """Its parent only saw that a connection had broken."""
+    env = level(f"{BROKEN_WORLDS}:NoLicence-v1", environment_processes=True)
+    environment = environment_of(env, num_envs=2)
+    with pytest.raises(RuntimeError, match="OSError: no licence left for this process"):
+        environment.reset()
+    environment.close()
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_a_reward_may_be_an_array_of_one_number(processes: bool) -> None:
     """It is where an action of shape (1,) is a part of the formula."""
     arrays = level(f"{WORLDS}:ArrayRewards-v0", environment_processes=processes)
     environment = environment_of(arrays, num_envs=2)
@@ -59,7 +84,7 @@ UNGUARDED = f"""
 print("the script runs", flush=True)
 from tests.helpers.games import environment_of, level
 environment = environment_of(
-    level("{WORLDS}:Pictures-v0", environment_processes="always"), num_envs=2
+    level("{WORLDS}:Pictures-v0", environment_processes=True), num_envs=2
 )
 print(environment.reset().observation.shape, flush=True)
 environment.close()
@@ -107,7 +132,7 @@ STEPS_FOREVER = f"""
 import time, numpy as np
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
-config = EnvironmentConfig(level_name="{BROKEN_WORLDS}:Hanging-v0", environment_processes="always")
+config = EnvironmentConfig(level_name="{BROKEN_WORLDS}:Hanging-v0", environment_processes=True)
 env = suites.make(config, 2, seed=1)
 env.reset()
 env.unwrapped.step_async(np.zeros(2, np.int64))

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.infos import InfoMetrics, only_numbers
@@ -56,8 +56,8 @@ def test_a_key_may_contain_a_slash():
     """Many projects name their metrics so."""
     info = {"reward/forward": np.array([1.5, 2.5]), "_reward/forward": np.array([True, False])}
     infos = InfoMetrics(("reward/forward",))
-    assert infos.of(info, 0, same_step=False) == (1.5,)
-    assert infos.of(info, 1, same_step=False) == (None,)
+    assert infos.of(info, 0) == (1.5,)
+    assert infos.of(info, 1) == (None,)
 
 
 EXPECTED = {0: (0.5, 4.0, None), 1: (7.0, 6.0, None)}
@@ -101,10 +101,9 @@ def test_a_level_may_tell_that_a_life_was_lost():
     assert ends == [False, False, True]
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_of_one_process(mode):
+def test_of_one_process():
     """The last info, not the one of the reset that follows."""
-    assert told(SyncVectorEnv(BOTH, autoreset_mode=mode), steps=3) == EXPECTED
+    assert told(SyncVectorEnv(BOTH), steps=3) == EXPECTED
 
 
 def test_of_several_levels():
@@ -128,7 +127,7 @@ class Native:
     [("score", 2.0), ("wide", None), ("bad", None), ("score/more", None), ("_score", None)],
 )
 def test_of_an_environment_with_arrays_of_its_own(name, value):
-    assert InfoMetrics((name,)).of(Native.INFO, 1, same_step=False) == (value,)
+    assert InfoMetrics((name,)).of(Native.INFO, 1) == (value,)
 
 
 def test_a_name_that_is_missing_is_named_once_with_those_that_are_there(caplog):

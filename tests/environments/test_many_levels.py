@@ -132,8 +132,8 @@ def test_each_level_gets_an_action_in_its_own_units(
 
 
 def test_a_level_ends_its_games_as_it_does_alone() -> None:
-    """Also if the autoreset mode of another one is different."""
-    names = [f"{WORLDS}:{name}-v0" for name in ("Scripted", "SameStepScripted")]
+    """Although those of the other level end at other times."""
+    names = [f"{WORLDS}:{name}-v0" for name in ("Scripted", "LateScripted")]
     together = BatchedEnvironment(suites.make(level(",".join(names)), 2, seed=1))
     alone = [BatchedEnvironment(suites.make(level(name), 1, seed=1)) for name in names]
     for environment in (together, *alone):

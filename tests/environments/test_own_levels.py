@@ -26,11 +26,11 @@ def flags(*words: str) -> Given:
     return command_line.parse(words)
 
 
-@pytest.mark.parametrize("processes", ["always", "never"])
-def test_arguments_and_wrappers_reach_every_environment(processes: str) -> None:
+@pytest.mark.parametrize("processes", [["--environment_processes"], []])
+def test_arguments_and_wrappers_reach_every_environment(processes: list[str]) -> None:
     given = flags(
         CORRIDOR, '--level_kwargs={"length": 3, "reward": 5}',
-        "--level_wrappers=own_level:Impatient", f"--environment_processes={processes}",
+        "--level_wrappers=own_level:Impatient", *processes,
     )  # fmt: skip
     environment = environment_of(given.environment, num_envs=2)
     assert environment.reset().observation.shape == (2, 3)
@@ -97,19 +97,25 @@ def test_machines_get_the_modules_of_wrappers_and_consent_is_asked_for_them() ->
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([CORRIDOR, '--level_kwargs={"lenth": 3}'], "takes no 'lenth'; did you mean 'length'?"),
+        (
+            [CORRIDOR, '--level_kwargs={"lenth": 3}'],
+            "argument 'lenth'; give --level_kwargs that fit (length, reward)",
+        ),
         ([CORRIDOR, '--level_kwargs={"length": 1}'], "raised ValueError: length must be 2 or more"),
         (
             [f"--level_name={__name__}:sized", '--level_kwargs={"depth": 1}'],
-            "needs 'width' and 'height': give --level_kwargs='{\"width\": ..., \"height\": ...}'",
+            "argument: 'width'; give --level_kwargs that fit (width, height, depth)",
         ),
         ([CORRIDOR, "--level_kwargs={x"], "is not JSON (Expecting property name"),
         ([CORRIDOR, "--level_kwargs=[1]"], "must be a JSON object"),
-        ([CORRIDOR, "--level_wrappers=own_level:Impatien"], "near matches: own_level:Impatient"),
+        (
+            [CORRIDOR, "--level_wrappers=own_level:Impatien"],
+            "own_level has no Impatien; did you mean Impatient?",
+        ),
         ([CORRIDOR, "--level_wrappers=own_level"], "'own_level' is not module:name"),
         ([CORRIDOR, "--level_wrappers=nowhere:A"], "cannot import the module 'nowhere'"),
         ([CORRIDOR, "--level_wrappers=builtins:id"], "must return a gymnasium.Env, but returned"),
-        (["--level_name=own_level:corridr"], "no such level; near matches: own_level:Corridor"),
+        (["--level_name=own_level:corridr"], "no such level; did you mean Corridor?"),
         (["--level_name=builtins:dict"], "must return a gymnasium.Env, but returned dict"),
         (["--level_name=gymnasium:Env"], "its observation_space must be a gymnasium.Space"),
         (
@@ -119,7 +125,7 @@ def test_machines_get_the_modules_of_wrappers_and_consent_is_asked_for_them() ->
         (["--level_kwargs={}", "--level_wrappers=a:B"], "PongNoFrameskip-v4 runs in an emulator"),
         (
             ["--level_name=CartPole-v1", '--level_kwargs={"sutton": 1}'],
-            "CartPole-v1 takes no 'sutton'; it takes sutton_barto_reward",
+            "argument 'sutton'; give --level_kwargs that fit (sutton_barto_reward",
         ),
     ],
 )

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import select
-import signal
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,11 +11,9 @@ import numpy as np
 import pytest
 import stable_retro
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AsyncVectorEnv
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.retro import Preprocessing
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
@@ -42,23 +36,6 @@ def test_spec_of_a_retro_level() -> None:
         protocol="stable-retro Airstriker-Genesis-v0 84x84 grey, action repeat 4 (max of last 2 "
         "frames), 4 stacked, 0-30 no-ops, whole games, 126 actions, no sticky actions, "
         "at most 108000 frames; --protocol=classic",
-    )
-
-
-def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
-    env = level(
-        AIRSTRIKER,
-        **SMALL,
-        frame_skip=1,
-        noop_max=0,
-        repeat_action_probability=0.25,
-        max_episode_frames=99,
-    )
-    assert suites.spec(env).protocol == (
-        "stable-retro Airstriker-Genesis-v0 24x20 grey, action repeat 1, 3 stacked, no no-ops, "
-        "whole games, 126 actions, sticky actions 0.25, at most 99 frames; "
-        "--protocol=classic but for --width=24 --height=20 --frame_skip=1 --stacked_frames=3 "
-        "--noop_max=0 --max_episode_frames=99 --repeat_action_probability=0.25"
     )
 
 
@@ -194,23 +171,6 @@ def test_a_video_shows_the_screen_in_full() -> None:
     game.close()
 
 
-def test_games_survive_ctrl_c() -> None:
-    """Ctrl-C reaches every process. The actor finishes its unroll, so it still needs them."""
-    env = suites.make(level(AIRSTRIKER, **SMALL), 1, seed=1)
-    environment = BatchedEnvironment(env)
-    environment.reset()
-    assert isinstance(env.unwrapped, AsyncVectorEnv)
-    (worker,) = env.unwrapped.processes
-    assert worker.pid is not None
-    os.kill(worker.pid, signal.SIGHUP)
-    os.kill(worker.pid, signal.SIGINT)
-    environment.step(actions(0))
-    descriptor = os.pidfd_open(worker.pid)
-    assert not select.select([descriptor], [], [], 0)[0]
-    environment.close()
-    os.close(descriptor)
-
-
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -227,17 +187,6 @@ def test_a_game_that_cannot_be_played_is_one_line(name: str, problem: str) -> No
     with pytest.raises(ConfigError, match=f"^--level_name={name}: .*{problem}") as caught:
         suites.spec(level(name))
     assert len(caught.value.problems) == 1
-
-
-def test_a_game_of_the_atari_2600_may_be_in_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_rom(game: str) -> str:
-        raise FileNotFoundError(game)
-
-    monkeypatch.setattr("stable_retro.data.get_romfile_path", no_rom)
-    with pytest.raises(ConfigError, match=r"stable_retro.import (\S*ale_py/roms);") as caught:
-        suites.spec(level("retro:Pong-Atari2600-v0"))
-    folder = str(caught.value).partition("stable_retro.import ")[2].partition(";")[0]
-    assert (Path(folder) / "pong.bin").is_file()
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

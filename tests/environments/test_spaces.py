@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import gymnasium
@@ -205,69 +204,8 @@ def test_levels_of_all_kinds_play(name: str) -> None:
             assert (value.shape, value.dtype) == ((3, *seen.shape), seen.dtype)
 
 
-def test_cheap_environments_run_in_the_actor_and_expensive_ones_in_processes() -> None:
-    """A process for each of 32 environments made Acrobot ten times as slow."""
-
-    def kind_of(name: str, **flags: str) -> str:
-        env = suites.make(level(f"{WORLDS}:{name}", **flags), 2, seed=1)
-        name = type(env.unwrapped).__name__
-        env.close()
-        return name
-
-    assert kind_of("Pictures-v0") == "SyncVectorEnv"
-    assert kind_of("Slow-v0") == "AsyncVectorEnv"
-    assert kind_of("Slow-v0", environment_processes="never") == "SyncVectorEnv"
-    assert kind_of("Pictures-v0", environment_processes="always") == "AsyncVectorEnv"
-
-
-@pytest.mark.parametrize(
-    ("cores", "num_actors", "kind"),
-    [
-        (8, 8, "SyncVectorEnv"),
-        (8, 5, "SyncVectorEnv"),
-        (8, 4, "AsyncVectorEnv"),
-        (8, 0, "AsyncVectorEnv"),  # unknown
-        (8, 16, "AsyncVectorEnv"),  # some are on other machines
-    ],
-)
-def test_steps_that_compute_are_in_processes_only_where_these_have_cores(
-    monkeypatch: pytest.MonkeyPatch, cores: int, num_actors: int, kind: str
-) -> None:
-    """With an actor for each core, 32 processes for each actor were no faster.
-
-    For a level that loads 60 MB, those of an actor took 2.6 GB, and longer to start than they may.
-    """
-    monkeypatch.setattr(suites, "cores_here", lambda: cores)
-    env = suites.make(level(f"{WORLDS}:Computing-v0"), 2, seed=1, num_actors=num_actors)
-    assert type(env.unwrapped).__name__ == kind
-    env.close()
-
-
-def test_a_busy_machine_does_not_make_a_step_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other processes had the cores, so 64 processes were made, which made it worse."""
-    monkeypatch.setattr(suites, "cores_here", lambda: 1)
-    computed = time.process_time
-    monkeypatch.setattr("time.process_time", lambda: computed() / 20)
-    env = suites.make(level(f"{WORLDS}:Computing-v0"), 2, seed=1)
-    assert type(env.unwrapped).__name__ == "SyncVectorEnv"
-    env.close()
-
-
-@pytest.mark.parametrize("name", ["Slow-v0", "Bound-v0", "Alone-v0"])
-def test_steps_that_wait_and_levels_that_cannot_share_a_process_are_in_processes(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """Processes make steps that wait faster on any number of cores."""
-    monkeypatch.setattr(suites, "cores_here", lambda: 1)
-    env = suites.make(level(f"{WORLDS}:{name}"), 2, seed=1)
-    assert type(env.unwrapped).__name__ == "AsyncVectorEnv"
-    env.reset()
-    env.step(np.zeros(2, np.int64))
-    env.close()
-
-
 def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
-    env = level(f"{WORLDS}:Everything-v0", environment_processes="always")
+    env = level(f"{WORLDS}:Everything-v0", environment_processes=True)
     environment = environment_of(env, num_envs=2)
     alone = gymnasium.make(f"{WORLDS}:Everything-v0")
     first, _ = alone.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import time
@@ -81,6 +82,13 @@ class MisfitCartPole(CartPoleEnv):
         if self._fault == "info":
             return (observation, *others[:-1], "nothing")
         return (observation[:3] if self._fault == "shape" else None, *others)
+
+
+class SeedlessCartPole(CartPoleEnv):
+    """Resets as levels of the old gym did."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
 
 
 def limited(**settings: Any) -> gymnasium.Env[Any, Any]:
@@ -199,6 +207,15 @@ class NeedsFile(Pictures):
         raise FileNotFoundError(2, "No such file or directory", "maze.txt")
 
 
+class NoLicence(CartPoleEnv):
+    """Cannot be made in a process that another one has started."""
+
+    def __init__(self) -> None:
+        if multiprocessing.parent_process():
+            raise OSError("no licence left for this process")
+        super().__init__()
+
+
 class NoAutoreset(CartPoleVectorEnv):
     """Claims an autoreset mode that is not supported."""
 
@@ -232,6 +249,7 @@ register("Hanging-v0", Hanging)
 register("Blind-v0", Blind)
 register("NeedsUninstalled-v0", NeedsUninstalled)
 register("NeedsFile-v0", NeedsFile)
+register("NoLicence-v1", NoLicence, max_episode_steps=500)
 register("NoAutoreset-v0", vector=NoAutoreset)
 register("DictActions-v0", DictActions)
 register("Graph-v0", GraphObservations)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
 _SEEN = [0, 2]  # out of cart position, cart velocity, pole angle, pole velocity
@@ -257,55 +254,13 @@ class Echo(Pictures):
         return super().step(np.sum(action))
 
 
-class SameStepScripted(SyncVectorEnv):
-    """The scripted level, as a vector environment with the other autoreset mode."""
+class CountedCartPole(CartPoleEnv):
+    """Adds a dot to the file that IMPALA_TF_TEST_MADE names, whenever one is made."""
 
-    def __init__(self, num_envs: int) -> None:
-        makers = [lambda: Scripted(SCRIPT)] * num_envs
-        super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-class Slow(Pictures):
-    """Takes two milliseconds for a step."""
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        time.sleep(0.002)
-        return super().step(action)
-
-
-class Computing(Pictures):
-    """Computes for two milliseconds in each step."""
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        until_s = time.thread_time() + 0.002
-        while time.thread_time() < until_s:
-            pass
-        return super().step(action)
-
-
-class Bound(Computing):
-    """Must be stepped in the thread that made it."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._thread = threading.get_ident()
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if threading.get_ident() != self._thread:
-            raise RuntimeError("this is not my thread")
-        return super().step(action)
-
-
-class Alone(Computing):
-    """A process can have only one of them, until it is freed."""
-
-    _there: weakref.WeakSet[Alone] = weakref.WeakSet()
-
-    def __init__(self, **settings: Any) -> None:
-        if self._there:
-            raise RuntimeError("there is one in this process")
-        super().__init__(**settings)
-        self._there.add(self)
+    def __init__(self) -> None:
+        super().__init__()
+        with Path(os.environ["IMPALA_TF_TEST_MADE"]).open("a") as file:
+            file.write(".")
 
 
 # Episodes: 3 steps, truncated; 2 steps, terminated; 4 steps with both flags.
@@ -342,6 +297,7 @@ register("MaskedCartPole-v1", MaskedCartPole, vector=MaskedCartPoleVector, max_e
 register("SeedsCartPole-v1", SeedsCartPole, max_episode_steps=500)
 register("ShortCartPole-v1", CartPoleEnv, vector=CartPoleVectorEnv, max_episode_steps=100)
 register("Scripted-v0", Scripted, kwargs={"script": SCRIPT})
+register("LateScripted-v0", Scripted, kwargs={"script": SCRIPT[2:]})
 register("Pictures-v0", Pictures)
 register("GreyPictures-v0", Pictures, kwargs={"shape": (24, 32)})
 register("ChannelsFirst-v0", Pictures, kwargs={"shape": (3, 24, 32)})
@@ -362,11 +318,7 @@ for _name, _space in {
     "TwoTwo": MultiDiscrete([2, 2], start=[1, 1]),
 }.items():
     register(f"{_name}Echo-v0", Echo, kwargs={"action_space": _space})
-register("SameStepScripted-v0", vector=SameStepScripted)
 register("Goals-v0", Goals)
-register("Slow-v0", Slow)
-register("Computing-v0", Computing)
-register("Bound-v0", Bound)
-register("Alone-v0", Alone)
+register("CountedCartPole-v1", CountedCartPole, max_episode_steps=500)
 register("PacedCartPole-v1", vector=PacedCartPoleVector)
 register("CalmCartPole-v1", vector=CalmCartPoleVector)

@@ -162,7 +162,7 @@ def test_several_levels_are_divided_among_actors_as_in_a_run() -> None:
 
 @pytest.mark.slow
 def test_environments_in_processes_of_their_own_are_measured() -> None:
-    flags = {"environment_processes": "always", "envs_per_actor": 2}
+    flags = {"environment_processes": True, "envs_per_actor": 2}
     config = resolved_config(level_name="Acrobot-v1", **flags)
     spec = suites.spec(config.environment)
     assert in_processes.measure("environment", config, spec, 0.2).steps_per_s > 10

@@ -24,7 +24,6 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(
         "--level_name=tests.helpers.broken_worlds:BrokenSixTimesCartPole-v1",
         "--num_actors=1",
         "--envs_per_actor=2",
-        "--environment_processes=never",  # nothing else steps the level
         # Until there is an unroll, pauses are short. The first one holds the first five breaks.
         "--unroll_length=175",
         "--batch_size=2",
@@ -72,7 +71,7 @@ def test_a_run_whose_environments_broke_once_ends_well(
     logdir = tmp_path / "run"
     run = start(
         "--level_name=tests.helpers.broken_worlds:BrokenOnceCartPole-v1",
-        "--environment_processes=always",
+        "--environment_processes",
         "--num_actors=1",
         "--envs_per_actor=3",
         "--unroll_length=10",

@@ -305,7 +305,7 @@ def test_a_second_run_is_refused_and_killed_processes_are_restarted(start, run_h
 
 def test_environments_in_their_own_processes_end_with_the_run(start, tmp_path):
     logdir = tmp_path / "run"
-    flags = ("--level_name=Acrobot-v1", "--envs_per_actor=3", "--environment_processes=always")
+    flags = ("--level_name=Acrobot-v1", "--envs_per_actor=3", "--environment_processes")
     run = start(*QUICK, *flags, f"--logdir={logdir}")
     run.wait_until(lambda: len(rows(logdir)) >= 1)
     assert len(run.alive()) >= 6  # parent, learner, actor, three environments

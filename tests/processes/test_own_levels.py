@@ -42,7 +42,7 @@ def test_a_level_in_the_current_folder_is_trained_on_and_evaluated(start, folder
     """Its environments run in processes of the actors."""
     code, out, err = start(
         "--level_name=my_env:My-v0", "--total_environment_frames=3000", "--num_actors=1",
-        "--envs_per_actor=2", "--environment_processes=always", "--logdir=run", cwd=folder,
+        "--envs_per_actor=2", "--environment_processes", "--logdir=run", cwd=folder,
     ).wait()  # fmt: skip
     assert code == 0, err + out
     assert status(folder / "run")["state"] == "done"

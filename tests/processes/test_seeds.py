@@ -23,7 +23,7 @@ def test_a_resumed_run_and_a_restarted_actor_play_other_games(
 ) -> None:
     seeds_path, logdir = tmp_path / "seeds", tmp_path / "run"
     flags = (
-        "--level_name=tests.helpers.worlds:SeedsCartPole-v1", "--environment_processes=never",
+        "--level_name=tests.helpers.worlds:SeedsCartPole-v1",
         "--num_actors=1", f"--envs_per_actor={NUM_ENVS}", "--seed=7", "--unroll_length=10",
         "--batch_size=2", "--checkpoint_interval_s=1", f"--logdir={logdir}",
         "--total_environment_frames=1000000000",

@@ -1,0 +1,131 @@
+"""Environments that each have a process of their own, and how environments are closed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium import Space
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
+
+from impala_tf.config import plug_ins
+from impala_tf.machine.process_lifetime import die_with_parent
+
+_log = logging.getLogger("impala_tf.environments")
+
+_CLOSE_S, _END_S = 1.0, 60.0
+"""How long closing waits for an unfinished step, and for worker processes, in seconds."""
+
+
+class Looks(NamedTuple):
+    """What is known of an environment without having it."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    metadata: dict[str, Any]
+
+
+def in_processes(
+    make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, looks: Looks
+) -> AsyncVectorEnv:
+    """Returns N environments, each in its own process. They end with the thread that calls this.
+
+    Processes are spawned, because forking a process that runs TensorFlow may hang. If an
+    environment cannot be made, the first reset raises RuntimeError with the cause.
+
+    Args:
+      make: makes one environment, in its process.
+      num_envs: N.
+      looks: those of the environments.
+    """
+    make_here = functools.partial(_made, make, looks, os.getpid())
+    with _main_hidden():
+        return AsyncVectorEnv([make_here] * num_envs, context="spawn")
+
+
+class _StandIn(gymnasium.Env[Any, Any]):
+    """Has only the spaces of an environment; a reset raises RuntimeError.
+
+    AsyncVectorEnv makes an environment in its own process, too, only for the spaces.
+    """
+
+    def __init__(self, looks: Looks, problem: str = "") -> None:
+        self.observation_space, self.action_space, self.metadata = looks
+        self._problem = problem
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        raise RuntimeError(self._problem)
+
+
+def _made(
+    make: Callable[[], gymnasium.Env[Any, Any]], looks: Looks, parent_pid: int
+) -> gymnasium.Env[Any, Any]:
+    if os.getpid() == parent_pid:
+        return _StandIn(looks)
+    # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    die_with_parent(parent_pid)
+    try:
+        return make()
+    except (Exception, SystemExit) as error:  # otherwise the parent would only see a closed pipe
+        return _StandIn(looks, plug_ins.raised(error))
+
+
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Keeps processes that are spawned inside from running the user's script again.
+
+    Without `if __name__ == "__main__":` around its calls, the script would make the environments
+    again in each of them. They find levels by the names of their modules, so they do not need it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def close(vector: VectorEnv[Any, Any, Any]) -> None:
+    """Closes environments, even if some of their worker processes have ended.
+
+    Exceptions of the level's code are only logged, because they do no harm here.
+    """
+    inner = vector.unwrapped
+    try:
+        if isinstance(inner, AsyncVectorEnv):
+            _close_processes(vector, inner)
+        else:
+            vector.close()
+    except (Exception, SystemExit) as error:
+        _log.warning("the environments did not close: %s", plug_ins.raised(error))
+
+
+def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) -> None:
+    def kill() -> None:
+        for process in inner.processes:
+            process.kill()
+
+    # Gymnasium waits for the processes without a limit, and a level's close() may hang.
+    timer = threading.Timer(_END_S, kill)
+    timer.start()
+    try:
+        vector.close(timeout=_CLOSE_S)
+    except (EOFError, OSError) as error:
+        _log.warning("a worker process of the environments had ended: %r", error)
+    finally:
+        timer.cancel()
+        kill()
+        for process in inner.processes:
+            process.join()
+        inner.closed = True
