@@ -45,7 +45,7 @@ OWN_TORSO = """if True:
 
     class Torso(snt.Module):
         def __call__(self, inputs):
-            return inputs + tf.linalg.logdet(tf.eye(2))
+            return inputs + tf.linalg.logdet(tf.eye(2) * (1.0 + inputs[0, 0] ** 2))
 """
 
 
