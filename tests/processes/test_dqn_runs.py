@@ -32,7 +32,7 @@ def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path)
     assert code == 0, err + out
     assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.7
     log = (tmp_path / "processes" / "learner-0.log").read_text()
-    assert "replay: up to 200,000 agent steps, 0.28 GB" in log
+    assert "replay: up to 200,000 agent steps, 0.33 GB" in log
 
 
 def test_a_trained_agent_plays(start: Callable[..., Run], tmp_path: Path) -> None:
