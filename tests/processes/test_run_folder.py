@@ -15,7 +15,6 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given
 from impala_tf.logdir import Logdir
 from impala_tf.processes import provenance, run_folder
-from impala_tf.processes.local_training import LocalTraining
 from impala_tf.types import Kind
 from tests.helpers import mirrored
 from tests.helpers.ports import free_port
@@ -196,12 +195,6 @@ def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
         assert expected or "batch_size" not in repeating
         more = configs.resolve(Given(repeating).replace(num_actors=64), kind)
         assert more.optimizer == config.optimizer
-
-
-def test_a_run_begins_with_no_windows_that_are_cut(tmp_path: Path) -> None:
-    flags = {"level_name": "CartPole-v1", "algorithm": "dqn", "n_step": 5, "unroll_length": 2}
-    with pytest.raises(ConfigError, match=r"^--n_step=5: .* give --n_step=2 or less"):
-        LocalTraining(Given({**flags, "logdir": str(tmp_path)}))
 
 
 @pytest.mark.parametrize("fresh", [False, True])
