@@ -206,7 +206,8 @@ class GuardedEnvironment:
         """
         text = str(error)
         if not isinstance(error, (BrokenEnvironmentError, LevelError, LevelRaisedError)):
-            text = _advised(f"{self._played}: {type(error).__name__}: {error}")
+            text = f"{self._played}: {type(error).__name__}: {error}"
+        text = _advised(text)
         if self._good_steps >= GOOD_STEPS:
             self._budget.refill()
         self._good_steps = 0

@@ -96,13 +96,14 @@ def test_a_level_that_cannot_be_made_is_tried_again_and_then_given_up(
     environment.close()
 
 
-def test_an_error_about_threads_names_the_flag_that_helps() -> None:
+@pytest.mark.parametrize("error", [ValueError, LevelRaisedError])
+def test_an_error_about_threads_names_the_flag_that_helps(error: type[Exception]) -> None:
     """Actors make levels in one thread and step them in another one."""
 
     def make(_: int) -> BatchedEnvironment:
-        raise ValueError("signal only works in main thread of the main interpreter")
+        raise error(f"{LEVEL}: signal only works in main thread of the main interpreter")
 
-    with pytest.raises(BrokenTooOftenError, match="--environment_processes: ValueError"):
+    with pytest.raises(BrokenTooOftenError, match="try --environment_processes: .*signal only"):
         GuardedEnvironment(make, [LEVEL], 60.0)
 
 
