@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import NamedTuple
 
@@ -50,9 +51,13 @@ def layers_of(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
 def operations_of(agent: Agent, spec: EnvironmentSpec) -> int:
     """Returns the floating-point operations of one step, as TensorFlow's profiler counts them."""
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-    profile = tf.compat.v1.profiler.profile(
-        _step_graph(agent, spec), options={**options, "output": "none"}
-    )
+    logger, graph = tf.get_logger(), _step_graph(agent, spec)
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns that it uses functions of TensorFlow 1
+    try:
+        profile = tf.compat.v1.profiler.profile(graph, options={**options, "output": "none"})
+    finally:
+        logger.setLevel(level)
     return int(profile.total_float_ops)
 
 

@@ -1,5 +1,6 @@
 """`add`: rows that are appended to the workers CSV of a run that trains."""
 
+import itertools
 import sys
 
 import pytest
@@ -35,7 +36,7 @@ def test_an_actor_of_an_interrupted_add_can_be_started(launched, capfd, monkeypa
     with launched.csv.open("a") as file:
         file.write(f"actor,localhost,,-1,{launched.project},{sys.executable}\n")
     with monkeypatch.context() as patch:
-        patch.setattr(parallel.Machines, "reached", interrupt)
+        patch.setattr(parallel.Machines, "reached", interrupted_at_the_second_call())
         assert launched.command("add") == 130
     assert "in the run now: actor-2; " in capfd.readouterr().err
     assert launched.command("restart", "actor-2") == 0
@@ -66,8 +67,16 @@ def test_of_two_adds_at_once_one_says_so(launched, capfd, monkeypatch):
     assert [process.name for process in load(launched.logdir).plan.processes][-1] == "actor-3"
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
+def interrupted_at_the_second_call():
+    """Returns `Machines.reached`: the first call is before the rows are in the run's record."""
+    reached, calls = parallel.Machines.reached, itertools.count(1)
+
+    def counted(machines):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return reached(machines)
+
+    return counted
 
 
 def test_rows_can_be_added_from_another_folder(run, tmp_path, monkeypatch):

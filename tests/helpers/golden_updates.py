@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import Config
+from impala_tf.lazy import tf  # imports TensorFlow as runs do, with oneDNN
 from impala_tf.learner.actor_gradients import GradientSender
 from impala_tf.learner.group import HorovodGroup, LearnerGroup
 from impala_tf.learner.update import Learner

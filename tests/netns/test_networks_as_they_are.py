@@ -196,6 +196,7 @@ def test_an_actor_behind_a_jump_host_whose_bashrc_prints(network, home, launched
             (node.home / ".bashrc").write_text("echo welcome; echo to this machine >&2\n")
         know(home / "known_hosts", [gate, hidden])
         (home / "config").write_text(
+            f"IdentityFile {home}/id_ed25519\n"  # ssh itself looks for keys in the user's home
             f"Host inside\n  HostName {hidden.address}\n  ProxyJump root@{gate.address}\n"
         )
         run = launched([row("learner", gate, ssh_host=gate.address, ip="10.213.78.1"),
