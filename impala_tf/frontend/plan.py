@@ -121,10 +121,11 @@ class LocalNode:
 def _memory_gib(process: ProcessSpec) -> float:
     if process.is_learner:
         return requirements.LEARNER_GIB
-    name = next((a for a in process.arguments if a.startswith("--algorithm=")), "--algorithm=appo")
-    if configs.algorithm(name.partition("=")[2]).acting == "tensorflow":
-        return requirements.TENSORFLOW_ACTOR_GIB
-    return requirements.ACTOR_GIB
+    # A user's own algorithm is not imported here; like most, its actors need no TensorFlow.
+    names = (word.removeprefix("--algorithm=") for word in process.arguments)
+    known = [configs.algorithm(name) for name in names if name in configs.ALGORITHMS]
+    needs_tensorflow = any(algorithm.acting == "tensorflow" for algorithm in known)
+    return requirements.TENSORFLOW_ACTOR_GIB if needs_tensorflow else requirements.ACTOR_GIB
 
 
 def make_plan(
