@@ -83,7 +83,8 @@ def differences(
     changed = {
         name: (saved[name], value)
         for name, value in values.items()
-        if not _is_same(name, saved[name], value)
+        # A flag that a later version added is not in an earlier one's file.
+        if name in saved and not _is_same(name, saved[name], value)
     }
     origins = {name: {sources[name], saved_sources[name]} for name in changed}
     changed = {

@@ -263,7 +263,8 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
     monkeypatch.chdir(tmp_path)
     logdir = tmp_path / "runs" / "CartPole-v1-MLPAgent-appo-1"
     logdir.mkdir(parents=True)
-    (logdir / "config.json").write_text(json.dumps({"flags": {"seed": 1, "discounting": 0.5}}))
+    described = {"flags": {"discounting": 0.5}, "sources": {"discounting": "given"}}
+    (logdir / "config.json").write_text(json.dumps(described))
     flags = [f"--workers_csv_path={csv}", "--level_name=CartPole-v1", "--detach"]
     code, _, err = run_here(*flags)
     assert code == 2
