@@ -136,10 +136,10 @@ def read(logdir: Logdir) -> dict[str, Any]:
     """
     try:
         described = json.loads(logdir.config.read_text(encoding="utf-8"))
-        parts = [described["flags"], described["sources"]]
+        parts = [described["flags"], described.setdefault("sources", {})]
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{logdir.config}: is not a run's config.json ({error!r})") from None
     if not all(isinstance(part, dict) for part in parts):
         raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)")
