@@ -39,7 +39,7 @@ def module_of(level_name: str) -> str:
 
 
 def find(level_name: str) -> Maker:
-    """Returns what makes a level: always the same object, unless it was defined anew.
+    """Returns what makes a level: always the same object, unless it was defined again.
 
     'Env-v0' is a registered level, and so is 'module:Env-v0', after importing the module; the
     modules of MiniGrid, BabyAI and MinAtar need not be named. 'module:name' may also be a function
