@@ -1,7 +1,7 @@
 """A checkpoint's folder: its name, its files, and whether it is complete.
 
-ckpt-<learner updates> holds `variables.*` (TensorFlow's format), `state.json` (counters, file
-positions) and `manifest.json` (size and SHA-256 of the other files).
+ckpt-<learner updates> holds `variables.*` (TensorFlow's format), `state.json` (counters,
+clocks) and `manifest.json` (size and SHA-256 of the other files).
 """
 
 from __future__ import annotations

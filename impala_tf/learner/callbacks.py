@@ -151,8 +151,7 @@ class Callbacks:
     ) -> None:
         self._callbacks = (*own, *others)
         self._own = own
-        self._path = logdir.callback_metrics
-        self._file = CsvWriter(self._path, COLUMNS)
+        self._file = CsvWriter(logdir.callback_metrics, COLUMNS)
         self._add_scalars = add_scalars
         self._last_row: Row | None = None
         self.failure = ""
@@ -208,17 +207,10 @@ class Callbacks:
                     self._file.write({**line, "value": value})
                 self._add_scalars(metrics, frames)
 
-    def position(self) -> dict[str, int]:
-        """See `monitoring.writers`."""
+    def rewind(self, environment_frames: int | None) -> None:
+        """See `monitoring.writers`. Without callbacks, the rows of earlier ones stay."""
         if self._own:
-            return self._file.position()
-        # Keep the rows from a time when the run had callbacks: it may have some again.
-        return {"offset": self._path.stat().st_size} if self._path.exists() else {}
-
-    def rewind(self, position: Mapping[str, int] | None) -> None:
-        """See `monitoring.writers`."""
-        if self._own:
-            self._file.rewind(position)
+            self._file.rewind(environment_frames)
 
     def close(self) -> None:
         """See `monitoring.writers`."""

@@ -13,12 +13,12 @@ from impala_tf.monitoring.recorder import RunRecorder
 
 
 class RunState:
-    """Saves and restores a run: variables, counters, and where its files end.
+    """Saves and restores a run: variables, counters, and the rows of its files.
 
     Args:
       checkpointer: saves the learner's variables.
       learner: the learner, whose counters are saved.
-      recorder: the recorder, whose clocks, episodes and file positions are saved.
+      recorder: the recorder, whose clocks and episodes are saved.
       signature: what a checkpoint must have in common with this run, see `signature_of`.
 
     Attributes:
@@ -54,15 +54,17 @@ class RunState:
 
         Raises:
           ConfigError: the checkpoint is of another network or level, no checkpoint is complete, or
-            a file of the logdir does not match the checkpoint.
+            a file of the logdir is not this run's.
         """
         state = self._checkpointer.restore(
             lambda state: check_compatible(state["identity"], self._signature, logdir)
         )
-        self._recorder.restore(None if state is None else state["recorder"])
-        if state is not None:
-            self.adopt(state["run_id"], state["counters"])
-        return state is not None
+        if state is None:
+            self._recorder.restore(None)
+            return False
+        self._recorder.restore(state["recorder"], int(state["counters"]["environment_frames"]))
+        self.adopt(state["run_id"], state["counters"])
+        return True
 
     def adopt(self, run_id: str, counters: dict[str, float]) -> None:
         """Sets the run's id and counters, from a checkpoint or from rank 0."""

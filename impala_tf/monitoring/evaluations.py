@@ -23,9 +23,7 @@ _MEANS = ("return_mean", "normalized_return_mean")  # also averaged over several
 class EvaluationRows:
     """Writes the results to evaluation.csv, TensorBoard and W&B.
 
-    It is a writer (see `writers`), because the file is rewound when a run resumes. A result is
-    written later than its checkpoint. So a run that resumes from a checkpoint keeps the rows of
-    this checkpoint and of earlier ones, whenever they were written.
+    It is a writer (see `writers`), because the file is rewound when a run resumes.
 
     Args:
       path: the path of evaluation.csv.
@@ -65,28 +63,17 @@ class EvaluationRows:
         """Notes the frames of a row of metrics."""
         self._frames = int(row["environment_frames"] or 0)
 
-    def position(self) -> dict[str, int]:
-        """Returns where the rows end, and the environment frames of the checkpoint to save."""
-        return {**self._file.position(), "environment_frames": self._frames}
-
-    def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Removes the rows of later checkpoints; None: a fresh run; {}: removes all.
+    def rewind(self, environment_frames: int | None) -> None:
+        """Removes the rows of later checkpoints; None: a fresh run.
 
         Raises:
           ConfigError: as `CsvWriter.rewind` does.
         """
-        self.newest = None
-        if not position or not self._path.exists():
-            self._file.rewind(position)
-            return
-        self._frames, offset = position["environment_frames"], position["offset"]
-        # Checkpoints and their rows are in the order of time; the first line is the header.
+        self._frames = environment_frames or 0
+        self._file.rewind(environment_frames)
         rows = [_typed(row) for row in csv_rows(self._path)]
-        kept = [row for row in rows if _frames_of(row) <= self._frames]
-        lines = self._path.read_bytes().splitlines(keepends=True)[: 1 + len(kept)]
-        self._file.rewind({"offset": max(offset, sum(map(len, lines)))})
-        if kept:
-            self.newest = _status([row for row in kept if _frames_of(row) == _frames_of(kept[-1])])
+        newest = [row for row in rows if _frames_of(row) == _frames_of(rows[-1])]
+        self.newest = _status(newest) if newest else None
 
     def close(self) -> None:
         """Closes the file."""

@@ -18,8 +18,6 @@ from impala_tf.types import ActorReport, Episode, Progress
 
 # Columns that are added up, or whose maximum is taken; all others are averaged.
 _SUMS = ("queue_size", "unrolls_refused", "unrolls_stale")
-_MAY_BEGIN_LATER = ("learners", "levels", "evaluations", "callbacks")
-"""Files that a resumed run may have without its checkpoint, because flags changed."""
 _MAXIMA = ("policy_lag_max", "replay_steps", "learner_memory_mb", "actor_memory_mb")
 # Columns that each learner reports in addition to the statistics of its updates.
 _OF_LEARNERS = (
@@ -69,7 +67,6 @@ class RunRecorder:
         for breakdown in self._breakdowns:
             if breakdown.writer is not None:
                 self._files[f"{breakdown.name}s"] = breakdown.writer
-        self._others_positions: dict[str, dict[str, int]] = {}
         self._queue_size = queue_size
         self._replay_steps = replay_steps
         self._interval_s = interval_s
@@ -213,31 +210,25 @@ class RunRecorder:
         )  # fmt: skip
 
     def state(self) -> dict[str, Any]:
-        """Returns clocks, episodes and the writers' positions, for a checkpoint."""
+        """Returns clocks and episodes, for a checkpoint."""
         return {
             "wall_time_s": self._wall_time_s,
             "episodes": self._window.state(),
             **{f"{breakdown.name}_episodes": breakdown.state() for breakdown in self._breakdowns},
-            "positions": {
-                **self._others_positions,
-                **{name: writer.position() for name, writer in self._files.items()},
-            },
         }
 
-    def restore(self, state: dict[str, Any] | None) -> None:
-        """Restores what `state` returned, and removes later rows; None: a fresh run.
+    def restore(self, state: dict[str, Any] | None, environment_frames: int | None = None) -> None:
+        """Restores what `state` returned, and removes later rows.
+
+        Args:
+          state: what `state` returned; None: a fresh run.
+          environment_frames: those of the checkpoint; None: a fresh run.
 
         Raises:
-          ConfigError: a file does not match the state.
+          ConfigError: a file is not this run's.
         """
-        positions = {} if state is None else dict(state["positions"])
-        for name, writer in self._files.items():
-            # A CSV file that is not in the checkpoint is newer, and so are all of its rows.
-            began_later = state is not None and name in _MAY_BEGIN_LATER
-            writer.rewind(positions.pop(name, {} if began_later else None))
-        # A run may resume with one learner instead of several, and later with several again: keep
-        # the positions of files that this run does not write.
-        self._others_positions = positions
+        for writer in self._files.values():
+            writer.rewind(environment_frames)
         if state is not None:
             self._wall_time_s = state["wall_time_s"]
             self._window.restore(state["episodes"])

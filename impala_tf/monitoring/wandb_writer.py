@@ -55,12 +55,8 @@ class WandbWriter:
         film = wandb.Video(str(path), caption=caption, format="mp4")
         self._opened().log({name: film}, step=environment_frames)
 
-    def position(self) -> dict[str, int]:
-        """Returns {}, because uploads cannot be undone."""
-        return {}
-
-    def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Continues the W&B run of this logdir; None: starts a new one.
+    def rewind(self, environment_frames: int | None) -> None:
+        """Continues the W&B run of this logdir; None: starts a new one. Uploads cannot be undone.
 
         If a run resumes while the server is unreachable, further rows are stored for `wandb sync`:
         a restarted learner must not end the run.
@@ -69,12 +65,12 @@ class WandbWriter:
           ConfigError: a new run cannot log in, or cannot reach the server.
         """
         self.close()
-        if position is None:
+        if environment_frames is None:
             _id_file(self._logdir).unlink(missing_ok=True)
         try:
             self._opened()
         except ConfigError as error:
-            if position is None:
+            if environment_frames is None:
                 raise
             what = "%s; until the next restart, `wandb sync` uploads what is kept"
             _log.warning(what, error, extra=FOR_USER)

@@ -1,8 +1,7 @@
 """Writers of metrics: CSV and TensorBoard. Importing this file does not import TensorFlow.
 
-Writers can be rewound. A checkpoint stores the `position()` of each. A run that resumes from it
-calls `rewind` with this position, which removes all later rows, or has TensorBoard hide them, so
-that no row appears twice.
+A run that resumes from a checkpoint rewinds its writers to the frames of this checkpoint: later
+rows are removed, or TensorBoard hides them, so that no row appears twice.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
+import math
 import numbers
 import os
 import re
@@ -22,10 +23,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from impala_tf.config import ConfigError
-from impala_tf.logdir import NoLocksError, lock, os_error, sync
+from impala_tf.logdir import NoLocksError, lock, os_error
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
-_PUT_BACK = "restore the file that belongs to the checkpoint, or choose another --logdir"
 _RESTART = ".restart"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
@@ -38,14 +38,8 @@ class Writer(Protocol):
     def write(self, row: Row) -> None:
         """Adds a row."""
 
-    def position(self) -> dict[str, int]:
-        """Returns where the rows end so far, after flushing them to the disk."""
-
-    def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Removes everything after `position`; None: starts a fresh run.
-
-        A file that may start after the checkpoint also takes {}: it removes all rows.
-        """
+    def rewind(self, environment_frames: int | None) -> None:
+        """Removes the rows after a checkpoint with so many frames; None: starts a fresh run."""
 
     def close(self) -> None:
         """Closes what is open."""
@@ -71,37 +65,42 @@ class CsvWriter:
             self._columns[name]
         self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
-    def position(self) -> dict[str, int]:
-        """Returns {"offset": bytes} after flushing the file to the disk."""
-        descriptor = self._opened()
-        os.fsync(descriptor)
-        return {"offset": os.fstat(descriptor).st_size}
-
-    def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Opens the file and truncates it to `position`.
+    def rewind(self, environment_frames: int | None) -> None:
+        """Opens the file, and removes the rows after a checkpoint.
 
         Args:
-          position: what `position` returned; None: starts the file of a fresh run; {}: removes all
-            rows, if there are any.
+          environment_frames: those of the checkpoint; None: a fresh run, which has no rows yet.
 
         Raises:
-          ConfigError: the position does not belong to this file, or another process is writing it.
+          ConfigError: it holds another run's rows or other columns, or another process writes it.
         """
         self.close()
-        create = 0 if position else os.O_CREAT
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | create, 0o644)
-        except FileNotFoundError:
-            raise ConfigError(f"{self._path}: is missing; {_PUT_BACK}") from None
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         self._lock()
-        if position is None:
-            self._begin()
-        elif position:
-            self._truncate(position["offset"])
-        else:
+        header, data = self._header.encode(), self._path.read_bytes()
+        if header.startswith(data):  # a run that was killed may have left part of the header
             os.ftruncate(self._descriptor, 0)
-            self._begin()
+            self._append(self._header)
+            return
+        problem = ""
+        if environment_frames is None:
+            problem = f"holds the rows of a run, {_NO_CHECKPOINT}"
+        elif not data.startswith(header):
+            problem = "has other columns than this version writes; choose another --logdir"
+        if problem:
+            self.close()
+            raise ConfigError(f"{self._path}: {problem}")
+        rows = data[len(header) :].splitlines(keepends=True)
+        kept = itertools.takewhile(lambda row: self._frames_of(row) <= environment_frames, rows)
+        os.ftruncate(self._descriptor, len(header) + sum(map(len, kept)))
+
+    def _frames_of(self, row: bytes) -> float:
+        """Returns the environment frames of a row; infinity if it is incomplete."""
+        if not row.endswith(b"\n"):
+            return math.inf
+        cells = row.split(b",")
+        return float(cells[list(self._columns).index("environment_frames")])
 
     def close(self) -> None:
         """Closes the file. The next call opens it for a fresh run."""
@@ -135,33 +134,6 @@ class CsvWriter:
             os.ftruncate(descriptor, size)  # a partial line would corrupt the next one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
-    def _begin(self) -> None:
-        descriptor = self._opened()
-        # A run that was killed before its first row may have left part of a header.
-        header = self._header.encode()
-        if not header.startswith(os.pread(descriptor, len(header) + 1, 0)):
-            self.close()
-            raise ConfigError(f"{self._path}: holds the rows of a run, {_NO_CHECKPOINT}")
-        os.ftruncate(descriptor, 0)
-        self._append(self._header)
-        sync(self._path.parent)
-
-    def _truncate(self, offset: int) -> None:
-        descriptor = self._opened()
-        header = self._header.encode()
-        size = os.fstat(descriptor).st_size
-        problem = None
-        if size < offset:
-            problem = f"has {size:,} bytes, but had {offset:,} at the checkpoint; {_PUT_BACK}"
-        elif os.pread(descriptor, len(header), 0) != header:
-            problem = "has other columns than this version writes; choose another --logdir"
-        elif os.pread(descriptor, 1, offset - 1) != b"\n":
-            problem = f"was changed: no row ends at byte {offset:,}; {_PUT_BACK}"
-        if problem:
-            self.close()
-            raise ConfigError(f"{self._path}: {problem}")
-        os.ftruncate(descriptor, offset)
-
 
 def _cell(value: float | int | str | None) -> str:
     if value is None:
@@ -178,7 +150,6 @@ class TensorBoardWriter:
     def __init__(self, directory: Path) -> None:
         self._directory = Path(directory)
         self._writer: Any = None
-        self._frames = 0
 
     def write(self, row: Row) -> None:
         """Adds a point to each curve that has a value, and flushes it for readers.
@@ -188,7 +159,6 @@ class TensorBoardWriter:
         """
         import tensorflow as tf
 
-        self._frames = int(row["environment_frames"] or 0)
         with self._failing():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
@@ -242,23 +212,18 @@ class TensorBoardWriter:
             self._writer = None
             raise os_error(error.message, self._directory) from error
 
-    def position(self) -> dict[str, int]:
-        """Returns {"environment_frames": those of the last row}."""
-        return {"environment_frames": self._frames}
-
-    def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Makes TensorBoard hide points after `position`; None: a fresh run.
+    def rewind(self, environment_frames: int | None) -> None:
+        """Makes TensorBoard hide the points after a checkpoint's frames; None: a fresh run.
 
         Raises:
           ConfigError: a fresh run would add to another run's curves.
         """
         self.close()
         files = sorted(self._directory.glob("events.out.tfevents.*"))
-        if position is None and files:
-            raise ConfigError(f"{self._directory}: holds the events of a run, {_NO_CHECKPOINT}")
-        self._frames = position["environment_frames"] if position else 0
         if not files:
             return
+        if environment_frames is None:
+            raise ConfigError(f"{self._directory}: holds the events of a run, {_NO_CHECKPOINT}")
         import tensorflow as tf
 
         now = time.time()
@@ -266,7 +231,9 @@ class TensorBoardWriter:
         path = files[-1].with_name(files[-1].name.removesuffix(_RESTART) + _RESTART)
         version = tf.compat.v1.Event(wall_time=now, file_version="brain.Event:2")
         session = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        restart = tf.compat.v1.Event(wall_time=now, step=self._frames + 1, session_log=session)
+        restart = tf.compat.v1.Event(
+            wall_time=now, step=environment_frames + 1, session_log=session
+        )
         with tf.io.TFRecordWriter(str(path)) as file:
             for event in (version, restart, restart):  # TensorBoard ignores the first start
                 file.write(event.SerializeToString())

@@ -33,11 +33,9 @@ class Rows:
     def write(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
 
-    def position(self) -> dict[str, int]:
-        return {"rows": len(self.rows)}
-
-    def rewind(self, position: dict[str, int] | None) -> None:
-        del self.rows[0 if position is None else position["rows"] :]
+    def rewind(self, environment_frames: int | None) -> None:
+        most = -1 if environment_frames is None else environment_frames
+        self.rows[:] = [row for row in self.rows if row.get("environment_frames", 0) <= most]
 
     def close(self) -> None:
         self.closed = True
@@ -215,7 +213,7 @@ def test_a_resumed_run_continues_at_its_checkpoint(clock: Clock) -> None:
 
     clock.now += 1e6  # the run was stopped
     second = recorder(rows)
-    second.restore(state)
+    second.restore(state, 800)
     assert [row["learner_updates"] for row in rows.rows] == [1, 2]
     assert as_sent(second.state()) == state
     second.begin(200, 800)
@@ -300,7 +298,7 @@ def test_rows_fit_the_real_files(tmp_path: Path) -> None:
     assert updates_written() == ["1", "2"]
 
     second = start()
-    second.restore(state)
+    second.restore(state, 400)
     write(second, 3)
     second.close()
     assert updates_written() == ["1", "3"]
@@ -338,7 +336,7 @@ def test_numbers_from_infos_are_averaged_and_survive_a_resume() -> None:
     expected = {"info/score": 3.0, "info/end/steps": 6.0, "info/nowhere": None}
     assert {name: rows[0][name] for name in expected} == expected
     again = made(written)
-    again.restore(json.loads(json.dumps(one.state())))
+    again.restore(json.loads(json.dumps(one.state())), 400)
     again.record_update(stats(1.0), 0.0)
     again.write_row([again.interval()], progress(2))
     assert {name: rows[1][name] for name in expected} == expected
