@@ -22,7 +22,6 @@ class Logdir:
         self.config = path / "config.json"  # every resolved flag, versions, protocol
         self.config_file = path / "config.yaml"  # the flags that repeat the run
         self.metrics = path / "metrics.csv"  # one row per interval
-        self.learner_metrics = path / "metrics-learners.csv"  # also per learner, if several
         self.level_metrics = path / "metrics-levels.csv"  # also per level, if several
         self.tensorboard = path / "tensorboard"  # folder of the same metrics as TensorBoard events
         self.checkpoints = path / "checkpoints"  # folder of the last checkpoints

@@ -101,24 +101,6 @@ def tag(name: str) -> str:
     return TENSORBOARD_TAGS.get(name, name)
 
 
-OF_LEARNER = (
-    "loss_total", "entropy", "policy_lag_mean", "policy_lag_max", "rho_clip_fraction",
-    "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
-)  # fmt: skip
-"""Metrics that are also written for each learner of several."""
-LEARNER_METRICS: dict[str, str] = {
-    "wall_time_s": METRICS["wall_time_s"],
-    "environment_frames": METRICS["environment_frames"] + ", over all learners",
-    "learner": "number of the learner that the rest of the row describes",
-    "batches": "batches that it learned from since the last row",
-    "agent_steps_per_s": "agent steps per second in these batches",
-    "frames_per_s": "environment frames per second in these batches",
-    "episodes": "whole games that its actors have finished so far",
-    "episode_return_mean": "mean unclipped return of the last 100 of them",
-    "episode_length_mean": "mean length of the last 100 of them, in agent steps",
-    **{name: METRICS[name] for name in OF_LEARNER},
-}
-"""The columns of metrics-learners.csv, in order, with their meanings."""
 LEVEL_METRICS: dict[str, str] = {
     "wall_time_s": METRICS["wall_time_s"],
     "environment_frames": METRICS["environment_frames"] + ", over all levels",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from impala_tf.machine.process_memory import peak_mib
-from impala_tf.monitoring.notes import FOR_USER
-from impala_tf.monitoring.rows import Breakdown, EpisodeWindow, LearnerRows, LevelRows, Rates
+from impala_tf.monitoring.rows import EpisodeWindow, LevelRows, Rates
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import ActorReport, Episode, Progress
 
@@ -24,10 +22,11 @@ _OF_LEARNERS = (
     *_SUMS, "learner_idle_fraction", "learner_all_reduce_fraction", "replay_steps",
     "learner_memory_mb", "actor_memory_mb",
 )  # fmt: skip
+# Columns that the display shows for each learner of several.
+_SHOWN_OF_LEARNERS = (
+    "policy_lag_mean", "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
+)  # fmt: skip
 _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
-
-
-_log = logging.getLogger(__name__)
 
 
 class RunRecorder:
@@ -37,13 +36,10 @@ class RunRecorder:
       writers: the writers of rows, by the names under which checkpoints store their positions.
       queue_size: returns how many unrolls are in the queue.
       interval_s: seconds between rows.
-      learners_writer: writes one row per learner, if there are several.
       level_rows: writes one row per level, if there are several.
       replay_steps: returns how many agent steps are in the replay buffer; None: there is none.
       info_metrics: the names of `Episode.info`.
       members: the numbers of the learners, by rank; (): they equal the ranks.
-      endless_after: the user is told if no game has ended after this many environment frames; None:
-        games end.
     """
 
     def __init__(
@@ -51,26 +47,20 @@ class RunRecorder:
         writers: dict[str, Writer],
         queue_size: Callable[[], int],
         interval_s: float,
-        learners_writer: Writer | None = None,
         level_rows: LevelRows | None = None,
         replay_steps: Callable[[], int] | None = None,
         info_metrics: Sequence[str] = (),
         members: Sequence[int] = (),
-        endless_after: int | None = None,
     ) -> None:
         self._writers = writers
-        self._learner_rows = LearnerRows(learners_writer, members)
-        self._breakdowns: list[Breakdown] = [self._learner_rows]
+        self._level_rows = level_rows
+        self._files = list(writers.values())
         if level_rows is not None:
-            self._breakdowns.append(level_rows)
-        self._files: dict[str, Writer] = dict(writers)
-        for breakdown in self._breakdowns:
-            if breakdown.writer is not None:
-                self._files[f"{breakdown.name}s"] = breakdown.writer
+            self._files.append(level_rows.writer)
+        self._members = members
         self._queue_size = queue_size
         self._replay_steps = replay_steps
         self._interval_s = interval_s
-        self._endless_after = endless_after
         self._window = EpisodeWindow(info_metrics)
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
@@ -80,12 +70,9 @@ class RunRecorder:
         self._updates_skipped = 0  # at the last row
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
+        self.last_learner_rows: list[dict[str, Any]] = []
+        """What the display shows of each learner; [] if there is only one."""
         self.begin(0, 0)
-
-    @property
-    def last_learner_rows(self) -> list[dict[str, Any]]:
-        """The last rows of the learners; [] if there is only one learner."""
-        return self._learner_rows.last_rows
 
     def begin(self, agent_steps: int, environment_frames: int) -> None:
         """Starts the clocks at these counts. Call it when training starts or resumes."""
@@ -173,10 +160,10 @@ class RunRecorder:
         If all updates were skipped, the row has no statistics, but the number of skipped updates.
         """
         for part in intervals:
-            for episode in part["episodes"]:
-                self._window.add(Episode(*episode))
-        for breakdown in self._breakdowns:
-            breakdown.add_episodes(intervals)
+            for episode in map(Episode._make, part["episodes"]):
+                self._window.add(episode)
+                if self._level_rows is not None:
+                    self._level_rows.add(episode)
         stats = [part["stats"] for part in intervals if part["stats"]]
         if not stats and progress.updates_skipped == self._updates_skipped:
             return
@@ -192,29 +179,33 @@ class RunRecorder:
             **_reduce(stats),
         }
         self.last_row = row
-        self._note_endless_games(row)
-        for breakdown in self._breakdowns:  # first, because callbacks may use the levels' rows
-            breakdown.write(row, intervals)
+        if len(intervals) > 1:
+            self.last_learner_rows = self._learner_rows(row, intervals)
+        if self._level_rows is not None:  # first, because callbacks may use the levels' rows
+            self._level_rows.write(row)
         for writer in self._writers.values():
             writer.write(row)
 
-    def _note_endless_games(self, row: dict[str, Any]) -> None:
-        frames = self._endless_after
-        if frames is None or row["episodes"] or row["environment_frames"] < frames:
-            return
-        self._endless_after = None  # said once
-        _log.warning(
-            "no game has ended in %s frames, and the mean return is that of games that have ended;"
-            " if they need not end, give the level a time limit (`max_episode_steps`)",
-            f"{frames:,}", extra=FOR_USER,
-        )  # fmt: skip
+    def _learner_rows(
+        self, total: dict[str, Any], intervals: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        batches = sum(part["batches"] for part in intervals)
+        per_batch = (total["agent_steps_per_s"] or 0.0) / max(1, batches)
+        return [
+            {
+                "learner": number,
+                "agent_steps_per_s": part["batches"] * per_batch,
+                **{name: {**part["stats"], **part}.get(name) for name in _SHOWN_OF_LEARNERS},
+            }
+            for number, part in zip(self._members or range(len(intervals)), intervals, strict=True)
+        ]
 
     def state(self) -> dict[str, Any]:
         """Returns clocks and episodes, for a checkpoint."""
         return {
             "wall_time_s": self._wall_time_s,
             "episodes": self._window.state(),
-            **{f"{breakdown.name}_episodes": breakdown.state() for breakdown in self._breakdowns},
+            "level_episodes": None if self._level_rows is None else self._level_rows.state(),
         }
 
     def restore(self, state: dict[str, Any] | None, environment_frames: int | None = None) -> None:
@@ -227,18 +218,17 @@ class RunRecorder:
         Raises:
           ConfigError: a file is not this run's.
         """
-        for writer in self._files.values():
+        for writer in self._files:
             writer.rewind(environment_frames)
         if state is not None:
             self._wall_time_s = state["wall_time_s"]
             self._window.restore(state["episodes"])
-            for breakdown in self._breakdowns:
-                if episodes := state.get(f"{breakdown.name}_episodes"):
-                    breakdown.restore(episodes)
+            if self._level_rows is not None:
+                self._level_rows.restore(state["level_episodes"])
 
     def close(self) -> None:
         """Closes the files."""
-        for writer in self._files.values():
+        for writer in self._files:
             writer.close()
 
 

@@ -1,21 +1,16 @@
-"""The contents of rows of metrics: windows of episodes, rates, and rows for parts of a run."""
+"""The contents of rows of metrics: windows of episodes, rates, and the rows of levels."""
 
 from __future__ import annotations
 
-import abc
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from impala_tf.monitoring.metrics import OF_LEARNER, Row, info_columns
+from impala_tf.monitoring.metrics import Row, info_columns
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import Episode
-
-Parts = Sequence[Mapping[str, Any]]
-"""Each learner's part of a row, by rank (see `recorder.RunRecorder.interval`)."""
-
 
 GAMES = 100
 """The number of games of a mean return."""
@@ -98,105 +93,17 @@ class Rates:
         }
 
 
-class Breakdown(abc.ABC):
-    """A further CSV file: for each row of metrics.csv, it has a row for each part of the run.
-
-    Args:
-      writer: writes the rows; None: only counts episodes, for a resume with more learners.
-
-    Attributes:
-      writer: as given.
-      name: the name of a part, which names the file, and the episodes in a checkpoint.
-      last_rows: the rows that were written last.
-    """
-
-    name: str
-
-    def __init__(self, writer: Writer | None) -> None:
-        self.writer = writer
-        self.last_rows: list[dict[str, Any]] = []
-        self._windows: dict[int, EpisodeWindow] = {}
-
-    def add_episodes(self, parts: Parts) -> None:
-        """Counts the games that all learners' actors have finished."""
-        for rank, part in enumerate(parts):
-            for episode in map(Episode._make, part["episodes"]):
-                self._window(self._part_of(rank, episode)).add(episode)
-
-    def write(self, total: Row, parts: Parts) -> None:
-        """Writes a row for each part of the run. `total` is the row of the whole run."""
-        if self.writer is None:
-            return
-        progress = {name: total[name] for name in ("wall_time_s", "environment_frames")}
-        self.last_rows = [progress | row for row in self._rows(total, parts)]
-        for row in self.last_rows:
-            self.writer.write(row)
-
-    def state(self) -> Any:
-        """Returns the episodes as JSON-able values, for a checkpoint."""
-        return {str(number): window.state() for number, window in self._windows.items()}
-
-    def restore(self, state: Any) -> None:
-        """Restores what `state` returned; the number of learners may have changed."""
-        self._windows.clear()
-        for number, window in state.items():
-            self._window(int(number)).restore(window)
-
-    def _window(self, number: int) -> EpisodeWindow:
-        return self._windows.setdefault(number, EpisodeWindow())
-
-    @abc.abstractmethod
-    def _part_of(self, rank: int, episode: Episode) -> int:
-        """Returns the number of the part that an episode of a learner belongs to."""
-
-    @abc.abstractmethod
-    def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
-        """Returns the rows, without the columns that they share with metrics.csv."""
-
-
-class LearnerRows(Breakdown):
-    """metrics-learners.csv: a row per learner, for runs with several learners.
-
-    The columns do not depend on the number of learners, which may change when a run resumes.
-
-    Args:
-      writer: writes the rows.
-      members: the numbers of the learners that train now, by rank; (): they equal the ranks.
-    """
-
-    name = "learner"
-
-    def __init__(self, writer: Writer | None, members: Sequence[int] = ()) -> None:
-        super().__init__(writer)
-        self._members = members
-
-    def _part_of(self, rank: int, episode: Episode) -> int:
-        return self._members[rank] if self._members else rank
-
-    def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
-        batches = sum(part["batches"] for part in parts)
-        return [
-            {
-                "learner": number,
-                "batches": part["batches"],
-                **_speed(total, part["batches"] / batches if batches else None),
-                **self._window(number).row(),
-                **{name: {**part["stats"], **part}.get(name) for name in OF_LEARNER},
-            }
-            for number, part in zip(self._members or range(len(parts)), parts, strict=True)
-        ]
-
-
-class LevelRows(Breakdown):
-    """metrics-levels.csv: a row per level, for agents that learn several.
+class LevelRows:
+    """metrics-levels.csv: for each row of metrics.csv a row per level, if there are several.
 
     Args:
       writer: writes the rows.
       levels: the names of the levels that the agent learns.
       normalize: maps (index, return) to the normalised return; None if none is published.
-    """
 
-    name = "level"
+    Attributes:
+      writer: as given.
+    """
 
     def __init__(
         self,
@@ -204,30 +111,38 @@ class LevelRows(Breakdown):
         levels: Sequence[str],
         normalize: Callable[[int, float], float | None],
     ) -> None:
-        super().__init__(writer)
+        self.writer = writer
         self._levels = levels
         self._normalize = normalize
+        self._windows = [EpisodeWindow() for _ in levels]
+        self._last_rows: list[dict[str, Any]] = []
+
+    def add(self, episode: Episode) -> None:
+        """Adds a finished game."""
+        self._windows[episode.level].add(episode)
+
+    def write(self, total: Row) -> None:
+        """Writes a row for each level. `total` is the row of the whole run."""
+        progress = {name: total[name] for name in ("wall_time_s", "environment_frames")}
+        self._last_rows = [progress | self._row(index) for index in range(len(self._levels))]
+        for row in self._last_rows:
+            self.writer.write(row)
 
     def score(self) -> Score | None:
         """Returns the mean over the levels of the last rows; see `mean_over_levels`."""
-        return mean_over_levels(self.last_rows)
+        return mean_over_levels(self._last_rows)
 
     def state(self) -> list[dict[str, Any]]:
         """Returns the levels' episodes as JSON-able values, for a checkpoint."""
-        return [self._window(index).state() for index in range(len(self._levels))]
+        return [window.state() for window in self._windows]
 
     def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Restores what `state` returned."""
-        super().restore(dict(enumerate(state)))
-
-    def _part_of(self, rank: int, episode: Episode) -> int:
-        return episode.level
-
-    def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
-        return [self._row(index) for index in range(len(self._levels))]
+        for window, saved in zip(self._windows, state, strict=True):
+            window.restore(saved)
 
     def _row(self, index: int) -> dict[str, Any]:
-        row = self._window(index).row()
+        row = self._windows[index].row()
         mean = row["episode_return_mean"]
         normalized = None if mean is None else self._normalize(index, mean)
         name = self._levels[index]
@@ -255,12 +170,3 @@ def mean_over_levels(rows: Sequence[Mapping[str, Any]], column: str = "") -> Sco
 def is_normalized(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Returns whether each level's row, as in `mean_over_levels`, has a normalised return."""
     return all(row.get("normalized_return_mean") not in (None, "") for row in rows)
-
-
-def _speed(total: Row, share: float | None) -> dict[str, float | None]:
-    """Returns a learner's share of the whole run's rates; None if it is unknown."""
-    rates = {name: total[name] for name in ("agent_steps_per_s", "frames_per_s")}
-    return {
-        name: None if rate is None or share is None else share * rate
-        for name, rate in rates.items()
-    }

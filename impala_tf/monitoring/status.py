@@ -84,9 +84,7 @@ class Status(TypedDict):
     frames_per_step: int
     queue_capacity: int
     row: Mapping[str, float | int | None] | None  # the last row of metrics.csv
-    learners: Sequence[
-        Mapping[str, float | int | None]
-    ]  # the last rows of metrics-learners.csv; [] if there is only one learner
+    learners: Sequence[Mapping[str, float | int | None]]  # [] if there is only one
     actors: list[ActorStatus]
     checkpoint: CheckpointStatus | None
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet

@@ -17,7 +17,6 @@ from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.evaluations import EvaluationRows
 from impala_tf.monitoring.metrics import (
-    LEARNER_METRICS,
     LEVEL_METRICS,
     METRICS,
     info_columns,
@@ -29,9 +28,6 @@ from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
 from impala_tf.processes.evaluator import Evaluator, Result
 from impala_tf.processes.mirroring import MirrorUploads
 from impala_tf.types import EnvironmentSpec
-
-_LONG_WITHOUT_GAMES = 1_000_000  # environment frames, at least
-_LONG_GAME = 10_000  # agent steps, in each environment
 
 
 class Receivers(NamedTuple):
@@ -64,7 +60,7 @@ def make(
     """
     writers: dict[str, Writer] = {}
     names = configs.split(config.run.info_metrics)
-    learners_writer = level_rows = wandb = None
+    level_rows = wandb = None
     receivers = Receivers(Callbacks([], [], logdir))
     if group.rank == 0:
         if len(spec.levels) > 1:
@@ -74,8 +70,6 @@ def make(
         writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
             writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
-        if group.size > 1:
-            learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
         receivers = _receivers(config, logdir, tensorboard, wandb, uploads, level_rows)
         if receivers.evaluations is not None:
             writers["evaluations"] = receivers.evaluations
@@ -84,25 +78,12 @@ def make(
         writers,
         queue.size,
         config.run.metrics_interval_s,
-        learners_writer,
         level_rows,
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
         names,
         group.members,
-        _endless_after(config, spec),
     )
     return recorder, receivers
-
-
-def _endless_after(config: Config, spec: EnvironmentSpec) -> int | None:
-    """Returns in how many frames a game should end; None: each level has a time limit."""
-    count = len(spec.levels)
-    if all(suites.time_limit(config.environment, index) for index in range(count)):
-        return None
-    process = config.process
-    actors = len(configs.split(process.actor_hosts)) or process.num_actors
-    steps = _LONG_GAME * actors * process.envs_per_actor
-    return max(_LONG_WITHOUT_GAMES, steps * spec.frames_per_step)
 
 
 def _receivers(

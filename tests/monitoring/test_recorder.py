@@ -107,6 +107,12 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     assert row["learner_memory_mb"] > 50.0  # of this process
     assert set(row) == set(METRICS) - {"q_mean", "td_error_mean"}  # of dqn
     assert first.last_row is row
+    # If one of two learners starves, the means only show a slow run.
+    shown = first.last_learner_rows
+    assert [each["learner"] for each in shown] == [0, 1]
+    assert [each["agent_steps_per_s"] for each in shown] == [row["agent_steps_per_s"] / 2] * 2
+    assert [each["queue_size"] for each in shown] == [3, 4]
+    assert [each["learner_idle_fraction"] for each in shown] == pytest.approx([0.1, 0.4])
 
 
 def test_a_row_describes_its_own_interval(clock: Clock) -> None:
@@ -237,37 +243,6 @@ def test_a_new_run_starts_with_empty_files(clock: Clock) -> None:
     assert one.state()["episodes"]["count"] == 0
     one.close()
     assert rows.closed
-
-
-@pytest.mark.parametrize(
-    ("endless_after", "game_ends", "is_told"),
-    [(4000, False, True), (4000, True, False), (None, False, False)],
-)
-def test_a_run_without_a_game_that_ends_is_told_so_once(
-    endless_after: int | None, game_ends: bool, is_told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its level may have no time limit: then no return is ever shown, and nobody knows why."""
-    writers: dict[str, Any] = {"rows": Rows()}
-    one = RunRecorder(writers, lambda: 0, 10.0, endless_after=endless_after)
-
-    def told() -> list[str]:
-        of_user = [each for each in caplog.records if getattr(each, "for_user", False)]
-        return [record.getMessage() for record in of_user]
-
-    if game_ends:
-        one.record_episodes([Episode(1.0, 5)])
-    for updates in (1, 9):
-        one.record_update(stats(1.0), idle_s=0.0)
-        one.write_row([one.interval()], progress(updates))
-    assert told() == []
-    for updates in (10, 11):
-        one.record_update(stats(1.0), idle_s=0.0)
-        one.write_row([one.interval()], progress(updates))
-    line = (
-        "no game has ended in 4,000 frames, and the mean return is that of games that have ended;"
-        " if they need not end, give the level a time limit (`max_episode_steps`)"
-    )
-    assert told() == ([line] if is_told else [])
 
 
 def test_rows_fit_the_real_files(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from impala_tf.learner.update import NotFiniteError
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts, check_equal_flags
 from impala_tf.transport import ActorClient
-from impala_tf.types import Episode, Progress, Unroll
-from tests.helpers.games import WORLDS
+from impala_tf.types import Episode, Unroll
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import PATIENCE_S
@@ -225,29 +224,3 @@ def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
         assert [episode[0] for episode in part["episodes"]] == [4.0]
     finally:
         actor.close()
-
-
-@pytest.mark.parametrize(
-    ("flags", "frames"),
-    [
-        ({}, None),  # CartPole ends after 500 steps
-        ({"level_name": "PongNoFrameskip-v4"}, None),
-        ({"level_name": f"{WORLDS}:Scripted-v0"}, 1_000_000),
-        ({"level_name": f"{WORLDS}:Scripted-v0", "num_action_repeats": 4}, 3_200_000),
-    ],
-    ids=str,
-)
-def test_a_run_is_told_of_games_that_do_not_end(
-    build: Build, flags: dict[str, Any], frames: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Unless their level has a time limit. More environments need more frames for a game."""
-    recorder = build(num_actors=4, envs_per_actor=20, **flags).recorder
-    progress = Progress(1, (frames or 10**9) - 1, 1, 1, 0.1, 0.1)
-    for more_frames in (0, 1):
-        assert "no game has ended" not in caplog.text
-        now = progress._replace(
-            environment_frames=progress.environment_frames + more_frames,
-            updates_skipped=1 + more_frames,
-        )
-        recorder.write_row([recorder.interval()], now)
-    assert (f"no game has ended in {frames or 0:,} frames" in caplog.text) == (frames is not None)
