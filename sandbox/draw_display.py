@@ -29,11 +29,8 @@ def main(arguments: list[str]) -> None:
     status = read_status(options.logdir / "status.json")
     if status is None:
         sys.exit(f"{options.logdir}: holds no run (no status.json)")
-    row = status["row"] or {}
     console = Console(record=True, width=102, file=io.StringIO())
-    console.print(
-        panel(status, row.get("frames_per_s") or 0.0, status["updated_unix_s"], max_actors=8)
-    )
+    console.print(panel(status, status["updated_unix_s"], max_actors=8))
     svg = console.export_svg(title="python run_experiment.py")
     # rich names a font that viewers would download; their own monospace font is good enough.
     options.out.write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))

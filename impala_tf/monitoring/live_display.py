@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +49,6 @@ class Display:
         self._clock = clock
         self._may_lose = may_lose
         self._status: Status | None = None  # the newest that could be read
-        self._rate = FrameRate()
-        self._learner_pid: int | None = None
         self._next_line_s = 0.0
         self._last_line = ""
         self._troubles: list[str] = []
@@ -111,8 +108,6 @@ class Display:
         self._status = status = self._source() or self._status
         if status is not None and status["updated_unix_s"] != self._written_unix_s:
             self._written_unix_s, self._written_at_s = status["updated_unix_s"], self._clock()
-        if status is not None and status["state"] == "training":
-            self._measure(status)
         if status is not None:
             self._note_new(status.get("notes", []))
         return status
@@ -124,16 +119,9 @@ class Display:
                 self._noted.append(line)
                 self.note(line)
 
-    def _measure(self, status: Status) -> None:
-        if status.get("pid") != self._learner_pid:  # another learner, or a restarted one
-            self._learner_pid, self._rate = status.get("pid"), FrameRate()
-        # The time of day jumps when the clock is set, or when the machine wakes up.
-        at_s = status.get("updated_uptime_s", status["updated_unix_s"])
-        self._rate.update(status["environment_frames"], at_s)
-
     def _print_line(self, status: Status | None) -> None:
         self._next_line_s = self._clock() + self._interval_s
-        line = plain_line(status, self._rate.per_s)
+        line = plain_line(status)
         if line != self._last_line:
             self.say(line)
         self._last_line = line
@@ -169,7 +157,7 @@ class Display:
         learners = len(status.get("learners", ())) if status else 0
         lines = _LINES_BESIDES_ACTORS + (learners + 2 if learners else 0)
         max_actors = max(3, self._console.height - lines)
-        return panel(status, self._rate.per_s, self._learners_unix_s(), max_actors)
+        return panel(status, self._learners_unix_s(), max_actors)
 
     def _learners_unix_s(self) -> float:
         """Returns the learner's time of day, from which this machine's may differ."""
@@ -180,33 +168,3 @@ def _console() -> Console:
     """Returns standard output. FORCE_COLOR, which CI systems set, must not make it a terminal."""
     isatty = getattr(sys.stdout, "isatty", None)  # stdout may be None or a user's object
     return Console(force_terminal=None if isatty and isatty() else False)
-
-
-class FrameRate:
-    """Frames per second, smoothed over about the last minute."""
-
-    def __init__(self, time_constant_s: float = 60.0) -> None:
-        self._time_constant_s = time_constant_s
-        self._last: tuple[int, float] | None = None
-        self._frames = 0.0
-        self._seconds = 0.0
-
-    @property
-    def per_s(self) -> float:
-        """The rate; 0 while it is unknown."""
-        return self._frames / self._seconds if self._seconds else 0.0
-
-    def update(self, environment_frames: int, at_s: float) -> None:
-        """Adds a frame count at a time. Repeated calls, and clocks that are set back, do no harm.
-
-        If the count decreases, the run was resumed, and a new measurement starts.
-        """
-        last_frames, last_s = self._last or (environment_frames, at_s)
-        if environment_frames < last_frames:
-            self._frames = self._seconds = 0.0
-            last_frames, last_s = environment_frames, at_s
-        self._last = (environment_frames, at_s)
-        if at_s > last_s:
-            keep = math.exp((last_s - at_s) / self._time_constant_s)
-            self._frames = self._frames * keep + environment_frames - last_frames
-            self._seconds = self._seconds * keep + at_s - last_s

@@ -31,8 +31,8 @@ _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"
 _FINAL_STATES = ("stopped", "done", "failed")
 
 
-def plain_line(status: Status | None, frames_per_s: float) -> str:
-    """Returns a status as one line. `frames_per_s` serves to estimate the time left."""
+def plain_line(status: Status | None) -> str:
+    """Returns a status as one line."""
     if status is None:
         return f"starting: {_NO_STATUS}"
     if status["state"] == "starting":
@@ -49,7 +49,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
     parts += filter(None, [skipped(row)])
     parts += troubles(status)
-    return ", ".join([*parts, *filter(None, [_remaining(status, frames_per_s)])])
+    return ", ".join([*parts, *filter(None, [_remaining(status)])])
 
 
 def _known(row: Row, **forms: str) -> list[str]:
@@ -66,20 +66,17 @@ def plain_table(*headings: str, texts: int = 1) -> Table:
     return table
 
 
-def panel(
-    status: Status | None, frames_per_s: float, now_s: float, max_actors: int
-) -> RenderableType:
+def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableType:
     """Returns a status as a panel with a progress bar, the main numbers and the actors.
 
     Args:
       status: the status; None if there is none yet.
-      frames_per_s: serves to estimate the time left.
       now_s: Unix time, by the clock of the machine that wrote the status.
       max_actors: the most rows in the table of actors; further actors are only counted.
     """
     if status is None:
         return Panel(Text(_NO_STATUS), title="impala_tf", width=_WIDTH, padding=(0, 1))
-    parts: list[RenderableType] = [_progress(status, frames_per_s), Text()]
+    parts: list[RenderableType] = [_progress(status), Text()]
     is_starting = status["state"] == "starting"
     parts.append(Text(_before_training(status)) if is_starting else _numbers(status))
     running = status["state"] not in _FINAL_STATES
@@ -185,14 +182,15 @@ def _share(status: Status) -> float:
     return min(1.0, math.floor(share * 100) / 100)
 
 
-def _remaining(status: Status, frames_per_s: float) -> str:
+def _remaining(status: Status) -> str:
     """Returns the remaining training time, or what the run waits for after it; '': unknown."""
     if status["state"] != "training":
         return ""
     left = status["total_environment_frames"] - status["environment_frames"]
     if left <= 0:
         return "" if _is_saved(status) else "writing the last checkpoint"
-    if frames_per_s <= 0 or status.get("starving_since_unix_s"):
+    frames_per_s = (status["row"] or {}).get("frames_per_s")
+    if not frames_per_s or status.get("starving_since_unix_s"):
         return ""
     # At least 1 s: if the next update takes long, "0 s left" would look like a run that hangs.
     return f"{duration(max(1.0, left / frames_per_s))} left"
@@ -240,9 +238,9 @@ def evaluation(status: Status) -> str:
     return "; ".join(parts)
 
 
-def _progress(status: Status, frames_per_s: float) -> Table:
+def _progress(status: Status) -> Table:
     frames, total = status["environment_frames"], status["total_environment_frames"]
-    remaining = _remaining(status, frames_per_s)
+    remaining = _remaining(status)
     line = Table.grid(padding=(0, 2), expand=True)
     line.add_column(no_wrap=True)
     line.add_column(ratio=1)
@@ -300,13 +298,12 @@ def _row_lines(status: Status) -> dict[str, str]:
 
 
 def _learners(learners: Sequence[Row]) -> RenderableType:
-    headings = ("learner", "agent steps/s", "return", "lag", "queue", "idle", "all-reduce")
+    headings = ("learner", "agent steps/s", "lag", "queue", "idle", "all-reduce")
     table = plain_table(*headings)
     for row in learners:
         table.add_row(
             f"learner-{row['learner']}",
             _number(row, "agent_steps_per_s", ",.0f"),
-            _number(row, "episode_return_mean", ",.2f"),
             _number(row, "policy_lag_mean", ".1f"),
             _number(row, "queue_size", ".0f"),
             _number(row, "learner_idle_fraction", ".0%"),

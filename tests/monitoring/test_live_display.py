@@ -10,71 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from impala_tf.monitoring.live_display import Display, FrameRate
-from impala_tf.monitoring.status import Status, read_status, write_status
+from impala_tf.monitoring.live_display import Display
+from impala_tf.monitoring.status import read_status, write_status
 from tests.helpers.clock import Clock
 from tests.helpers.statuses import NOW_S, STARTING, a_status
 
 
-def test_the_rate_is_smoothed_and_ignores_frames_from_before_a_resume():
-    rate = FrameRate(time_constant_s=60.0)
-    rate.update(5_000_000, 100.0)
-    assert rate.per_s == 0.0
-    for second in range(1, 300):
-        rate.update(5_000_000 + 100 * second, 100.0 + second)
-        rate.update(5_000_000 + 100 * second, 100.0 + second)  # the same status, read twice
-    assert rate.per_s == pytest.approx(100.0)
-    rate.update(5_029_900, 399.0 - 3600.0)  # the clock was set back
-    assert rate.per_s == pytest.approx(100.0)
-    rate.update(5_029_900, 429.0 - 3600.0)  # half a minute without a frame
-    assert 40.0 < rate.per_s < 80.0
-
-
-def test_the_rate_starts_again_when_frames_go_back():
-    """Of a learner that resumes from its checkpoint: it has not lost its speed."""
-    rate = FrameRate(time_constant_s=60.0)
-    rate.update(10_000, 100.0)
-    rate.update(20_000, 200.0)
-    rate.update(5_000, 210.0)
-    assert rate.per_s == 0.0
-    rate.update(6_000, 220.0)
-    assert rate.per_s == pytest.approx(100.0)
-
-
-def last_line(*statuses: Status) -> str:
-    """What a log says of the time left, after these statuses."""
-    output, left = io.StringIO(), list(statuses)
-    display = Display(lambda: left.pop(0), Console(file=output, width=400), interval_s=0.0)
-    display.start()
-    while left:
-        display.update()
-    return output.getvalue().splitlines()[-1]
-
-
-def at(uptime_s: float, frames: int, **changes) -> Status:
-    """A status of that moment, from a learner that has had so many of its 10 million frames."""
-    times = {"updated_uptime_s": uptime_s, "updated_unix_s": NOW_S + uptime_s}
-    return a_status(environment_frames=frames, **{**times, **changes})
-
-
-def test_the_time_left_is_right_after_a_clock_is_set_or_a_laptop_wakes():
-    woken = at(20.0, 2_000_000, updated_unix_s=NOW_S + 8 * 3600)
-    assert last_line(at(10.0, 1_000_000), woken).endswith(", 80 s left")
-
-
-def test_the_time_left_is_that_of_the_learner_that_runs():
-    """Not of one that failed, whose frames came before a minute of restarts."""
-    failed, restarted = at(10.0, 1_000_000), at(500.0, 1_000_000, pid=4712)
-    assert last_line(failed, restarted, at(510.0, 2_000_000, pid=4712)).endswith(", 80 s left")
-
-
-def test_the_last_moment_before_the_end_is_not_zero_seconds():
-    """A run whose next update takes a while would look as if it hangs."""
-    assert last_line(at(10.0, 9_000_000), at(20.0, 9_999_999)).endswith(", 1 s left")
-
-
 def test_what_a_learner_says_to_its_user_is_printed_once():
-    """It was only in the learner's log: a run on the CPU of a machine with a GPU looked right."""
     output = io.StringIO()
     noted = a_status(notes=["computing on CPU: expected a GPU"])
     statuses = [a_status(), noted, noted, a_status(notes=[]), noted]
@@ -104,7 +46,6 @@ def test_without_a_terminal_one_plain_line_is_printed_per_interval():
         ["1% 160", "000 of 10"],
         ["3% 320", "000 of 10"],
     ]
-    assert lines[0].endswith(", 10 min left")
     assert note.endswith(" actor-1 restarted [exit status 1]")
     assert last == "done"
     assert "\x1b" not in output.getvalue()
@@ -158,8 +99,6 @@ def test_a_status_that_cannot_be_read_for_a_moment_does_not_end_a_run(tmp_path, 
     display.update()
     display.stop("done")
     monkeypatch.undo()
-    path.write_bytes(b'{"state": "\xff')  # a disk that gives nonsense
-    assert read_status(path) is None
     assert "starting" not in output.getvalue()
 
 
@@ -194,11 +133,10 @@ def test_a_run_goes_on_while_its_output_cannot_be_written(is_terminal, monkeypat
     display.stop("done")
 
 
-@pytest.mark.parametrize("name", ["FORCE_COLOR", "TTY_COMPATIBLE"])
-def test_a_file_gets_plain_lines_where_colors_are_forced(name, monkeypatch, capsys):
+def test_a_file_gets_plain_lines_where_colors_are_forced(monkeypatch, capsys):
     """As on CI systems: the panel would be in the log, four times per second."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     display = Display(a_status, interval_s=0.0, clock=Clock(NOW_S))
     display.start()
     display.stop("done")
@@ -207,16 +145,13 @@ def test_a_file_gets_plain_lines_where_colors_are_forced(name, monkeypatch, caps
     assert printed.endswith("\ndone\n")
 
 
-def test_a_program_may_have_an_output_of_its_own_or_none(monkeypatch):
+@pytest.mark.parametrize("output", [None, SimpleNamespace(write=len, flush=lambda: None)])
+def test_a_program_may_have_an_output_of_its_own_or_none(output, monkeypatch):
     """As `impala_tf.train` meets in programs that log what is printed, and `train >&-`."""
-    lines: list[str] = []
-    own = SimpleNamespace(write=lines.append, flush=lambda: None)
-    for output in (own, None):
-        monkeypatch.setattr("sys.stdout", output)
-        display = Display(a_status, interval_s=0.0, clock=Clock(NOW_S))
-        display.start()
-        display.stop("done")
-    assert "done" in "".join(lines)
+    monkeypatch.setattr("sys.stdout", output)
+    display = Display(a_status, interval_s=0.0, clock=Clock(NOW_S))
+    display.start()
+    display.stop("done")
 
 
 def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(monkeypatch):

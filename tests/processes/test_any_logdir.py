@@ -72,8 +72,8 @@ def test_a_wrong_value_is_named(tmp_path: Path) -> None:
 def test_half_a_status_is_no_status(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"state": "trai')
     assert read_status(tmp_path / "status.json") is None
-    assert plain_line(None, 0.0)
-    assert panel(None, 0.0, 0.0, 3)
+    assert plain_line(None)
+    assert panel(None, 0.0, 3)
 
 
 def test_given_flags_stay_and_the_others_are_the_runs(tmp_path: Path) -> None:
