@@ -114,12 +114,10 @@ def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
     with _written(logdir):
         files.processes_folder(logdir).mkdir(parents=True, exist_ok=True)
     if is_first:
-        certificates.renew(credentials)
+        certificates.ensure(credentials)
         return
-    # Learner 0 replaces certificates that expire soon, so wait for new ones. infinity: there are
-    # none.
     until_s = time.monotonic() + _PATIENCE_S
-    while not certificates.RENEW_DAYS < certificates.days_left(credentials) < float("inf"):
+    while not certificates.exist(credentials):
         if time.monotonic() > until_s:
             raise ConfigError(
                 f"{credentials}: learner 0 has not made the run's certificates there within"

@@ -104,7 +104,7 @@ def _check_and_start(
         _refuse_another_run(launcher, checked, differences)
         if last is not None:
             _refuse_lost_checkpoints(given, launcher, checked, last)
-    certificates.renew(launcher.credentials, keep_authority=True)
+    certificates.ensure(launcher.credentials, keep_authority=True)
     with claimed_start(launcher.record):
         launcher.remember(checked)
         _start(given.without("fresh"), launcher, machines, logdir)

@@ -4,12 +4,14 @@ The authority signs a certificate for learners, valid only for servers, and cert
 valid only for clients. In a launched run, every machine with actors has its own certificate, which
 can be revoked; the authority's key is kept only where the run is launched. In other runs, all
 actors share one certificate, and the authority's key is not kept.
+
+Certificates do not expire: they are worth no more than their run, and machines' clocks may be
+wrong.
 """
 
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import secrets
 import shutil
@@ -36,10 +38,8 @@ ACTOR_NAME = "actor.impala"
 
 _AUTHORITY_KEY = "authority.key"
 _MACHINES = "machines"  # a folder for each machine's own certificate
-_LIFETIME = datetime.timedelta(days=365)
-_CLOCK_SKEW = datetime.timedelta(days=1)
-# With fewer days left, a run that starts gets new certificates, and a running one warns.
-RENEW_DAYS = 30.0
+_BEGIN = datetime.datetime(1970, 1, 1)
+_NEVER = datetime.datetime(9999, 12, 31, 23, 59, 59)  # RFC 5280, section 4.1.2.5
 
 
 def create(directory: Path, keep_authority: bool = False) -> None:
@@ -51,7 +51,7 @@ def create(directory: Path, keep_authority: bool = False) -> None:
         cannot be used to make more.
 
     Raises:
-      ConfigError: `directory` is not empty, cannot be written, or cannot be kept private.
+      ConfigError: `directory` is not empty or cannot be written.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,6 @@ def create(directory: Path, keep_authority: bool = False) -> None:
         try:
             for name, content in _new_files(keep_authority).items():
                 _write_private(aside / name, content)
-                _check_private(aside / name, directory)
             aside.rename(directory)
         except BaseException:
             shutil.rmtree(aside)
@@ -71,49 +70,19 @@ def create(directory: Path, keep_authority: bool = False) -> None:
         ) from error
 
 
-def ensure(directory: Path) -> None:
+def ensure(directory: Path, keep_authority: bool = False) -> None:
     """Creates the certificates if there are none; safe for several processes at once."""
-    if not _has_any(directory):
+    if not exist(directory):
         try:
-            create(directory)
+            create(directory, keep_authority)
         except ConfigError:
-            if not _has_any(directory):  # else another process was faster
+            if not exist(directory):  # else another process was faster
                 raise
 
 
-def renew(directory: Path, keep_authority: bool = False) -> bool:
-    """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
-
-    Call this before a run starts: processes with old and new certificates refuse each other.
-
-    Raises:
-      ConfigError: the certificates cannot be written.
-    """
-    if not _has_any(directory):
-        create(directory, keep_authority)
-        return True
-    if days_left(directory) > RENEW_DAYS:
-        return False
-    try:
-        old = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
-        directory.rename(old / directory.name)
-    except OSError as error:
-        raise ConfigError(f"{directory}: cannot renew the certificates: {error}") from error
-    create(directory, keep_authority)
-    shutil.rmtree(old)
-    return True
-
-
-def days_left(directory: Path) -> float:
-    """Returns the days until the first certificate expires; infinity if there is none."""
-    days = [math.inf]
-    for path in directory.rglob("*.pem"):
-        try:
-            until = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-        except (OSError, ValueError):
-            continue  # the error is reported when the file is used
-        days.append((until - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1))
-    return min(days)
+def exist(directory: Path) -> bool:
+    """Returns whether there are certificates."""
+    return any((directory / name).exists() for name in (*LEARNER_FILES, *ACTOR_FILES))
 
 
 def of_machine(directory: Path, machine: str) -> dict[str, str]:
@@ -173,25 +142,12 @@ def revoked_folder(directory: Path, machine: str) -> Path | None:
     return folder if (folder / REVOKED).exists() else None
 
 
-def _has_any(directory: Path) -> bool:
-    return any((directory / name).exists() for name in (*LEARNER_FILES, *ACTOR_FILES))
-
-
 def _write_private(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
-
-
-def _check_private(path: Path, directory: Path) -> None:
-    """Raises ConfigError if a file that was just written as private is not."""
-    if path.stat().st_mode & 0o077:
-        raise ConfigError(
-            f"{directory}: this file system keeps no permissions (exFAT, CIFS, /mnt/c in WSL), so"
-            " others could read the run's keys; give a --credentials=FOLDER on one that does"
-        )
 
 
 def _folder_of(directory: Path, machine: str) -> Path:
@@ -285,15 +241,14 @@ _KEY_USAGES = (
 def _builder(
     name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _LIFETIME)
+        .not_valid_before(_BEGIN)
+        .not_valid_after(_NEVER)
     )
 
 

@@ -22,7 +22,7 @@ from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.machine import certificates, group_members
+from impala_tf.machine import group_members
 from impala_tf.machine.group_members import Members
 from impala_tf.machine.process_lifetime import (
     StopRequest,
@@ -30,9 +30,9 @@ from impala_tf.machine.process_lifetime import (
     run_interruptibly,
 )
 from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS
-from impala_tf.monitoring.notes import FOR_USER, Notes
+from impala_tf.monitoring.notes import Notes
 from impala_tf.processes import learner_parts, provenance, run_folder
-from impala_tf.processes.common import begin, credentials_dir, resume_message
+from impala_tf.processes.common import begin, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import EXITING, StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
@@ -232,10 +232,6 @@ def _join_group(config: Config, told: Members | None) -> LearnerGroup:
 
 
 def _announce(parts: LearnerParts, device: str) -> None:
-    days = certificates.days_left(credentials_dir(parts.config))
-    if days < certificates.RENEW_DAYS:
-        what = "the run's certificates expire in %.0f days; stop and start it before"
-        _log.warning(what, days, extra=FOR_USER)
     before = provenance.read(parts.logdir) if parts.resumed else {}
     frames = parts.learner.environment_frames
     described = provenance.describe(parts.config, parts.spec, before, frames, device)

@@ -121,7 +121,7 @@ class LocalTraining:
           ConfigError: the folder cannot be written.
         """
         _prepare(self.logdir)
-        certificates.renew(credentials_dir(self.config))
+        certificates.ensure(credentials_dir(self.config))
         self._node = Node(
             lambda command, event: self._events.put(
                 f"{command.name} {event}; see {command.log_path}"

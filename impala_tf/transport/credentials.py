@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 import time
 from pathlib import Path
@@ -16,19 +15,12 @@ from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 READ_AGAIN_S = 2.0
 """Seconds between a learner's reads of the list of revoked certificates."""
 _log = logging.getLogger("impala_tf.learner")
-CLOCK_S = 60.0  # less than a supervisor waits for a process to stop
-"""Seconds to wait for certificates to become valid: after a boot, the clock may be set late."""
-
-
-class ClockError(ConfigError):
-    """By this machine's clock, certificates are not valid yet. The clock may be wrong."""
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
     """Returns the learner's credentials, which refuse clients without a certificate of this run.
 
-    Raises: ConfigError naming a file that is missing, unreadable, expired or readable by others,
-      or a clock by which the certificates are not valid yet.
+    Raises: ConfigError naming a file that is missing, unreadable, damaged or readable by others.
     """
     ca, certificate, key = _read(directory, LEARNER_FILES)
     return grpc.ssl_server_credentials(
@@ -71,7 +63,6 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
     contents: list[bytes] = []
     problems: list[str] = []
     missing: list[str] = []
-    until_s = time.monotonic() + CLOCK_S
     for name in names:
         path = directory / name
         try:
@@ -83,8 +74,10 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
                     " keeps permissions"
                 )
             elif name.endswith(".pem"):
-                problems += _certificate_problems(path, content, until_s)
+                x509.load_pem_x509_certificate(content)
             contents.append(content)
+        except ValueError:
+            problems.append(f"{path}: not a certificate; copy the run's credentials again")
         except FileNotFoundError:
             missing.append(name)
         except OSError as error:
@@ -97,28 +90,3 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
     if problems:
         raise ConfigError(problems)
     return contents
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
-
-
-def _certificate_problems(path: Path, content: bytes, until_s: float) -> list[str]:
-    try:
-        certificate = x509.load_pem_x509_certificate(content)
-    except ValueError:
-        return [f"{path}: not a certificate; copy the run's credentials again"]
-    since, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if (now := _now()) < since and time.monotonic() < until_s:
-        _log.warning("%s: not valid yet; waiting for this machine's clock to be set", path)
-    while now < since and time.monotonic() < until_s:
-        time.sleep(1.0)
-        now = _now()
-    if now < since:
-        raise ClockError(
-            f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC, but the run's certificates are"
-            f" valid from {since:%Y-%m-%d %H:%M} UTC on: set the clock"
-        )
-    if until < now:
-        return [f"{path}: expired on {until:%Y-%m-%d}; delete {path.parent} and restart the run"]
-    return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import shutil
 import stat
@@ -13,8 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import serialization
 
 from impala_tf.config import ConfigError
 from impala_tf.machine import certificates
@@ -183,14 +181,6 @@ def test_files_are_private_and_the_authoritys_key_is_not_stored(directory: Path)
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
 
 
-def test_certificates_allow_a_day_of_clock_difference_and_last_a_year(directory: Path) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    for path in directory.glob("*.pem"):
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        assert certificate.not_valid_before_utc < now - datetime.timedelta(hours=23)
-        assert certificate.not_valid_after_utc > now + datetime.timedelta(days=364)
-
-
 def test_a_resumed_run_keeps_its_credentials_and_so_its_actors(tmp_path: Path) -> None:
     directory = tmp_path / "logdir" / "credentials"
     certificates.ensure(directory)
@@ -224,26 +214,6 @@ def test_a_failed_creation_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_system_without_permissions_is_named_and_holds_no_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On exFAT or CIFS, chmod has no effect, so it is no advice."""
-    opened = os.open
-
-    def with_its_own_mode(
-        path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
-    ) -> int:
-        return opened(path, flags, 0o755, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", with_its_own_mode)
-    with pytest.raises(ConfigError) as raised:
-        certificates.create(tmp_path / "credentials")
-    (line,) = raised.value.problems
-    assert line.startswith(f"{tmp_path / 'credentials'}: this file system keeps no permissions")
-    assert "give a --credentials=FOLDER on one that does" in line
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def copy(directory: Path, tmp_path: Path) -> Path:
     """A copy of the run's credentials, which the test may damage."""
@@ -272,62 +242,3 @@ def test_a_file_that_is_not_a_certificate_is_named(copy: Path) -> None:
     (copy / "ca.pem").write_text("half a file")
     with pytest.raises(ConfigError, match="ca.pem: not a certificate"):
         credentials.server_credentials(copy)
-
-
-def let_end(
-    path: Path, left: datetime.timedelta, begins: datetime.timedelta = datetime.timedelta(days=-9)
-) -> None:
-    """Replaces a certificate by one that ends `left` from now."""
-    old = x509.load_pem_x509_certificate(path.read_bytes())
-    now = datetime.datetime.now(datetime.UTC)
-    new = x509.CertificateBuilder(
-        old.issuer,
-        old.subject,
-        old.public_key(),
-        old.serial_number,
-        now + begins,
-        now + left,
-    ).sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
-    path.write_bytes(new.public_bytes(serialization.Encoding.PEM))
-
-
-def test_a_clock_that_is_far_behind_is_named_once(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such an actor tried again for ever, and its learner said only that TLS had failed."""
-    monkeypatch.setattr(credentials, "CLOCK_S", 0.1)
-    for file in ("ca.pem", "actor.pem"):
-        path = copy / file
-        let_end(path, datetime.timedelta(days=9), begins=datetime.timedelta(days=1))
-    with pytest.raises(ConfigError) as caught:
-        credentials.channel_credentials(copy)
-    (line,) = caught.value.problems
-    assert line.startswith("this machine's clock says 20") and line.endswith(": set the clock")
-
-
-def test_a_clock_that_is_set_a_moment_after_the_boot_is_waited_for(copy: Path) -> None:
-    """Else a machine that starts its processes at boot has no part in the run any more."""
-    path = copy / "actor.pem"
-    let_end(path, datetime.timedelta(days=9), begins=datetime.timedelta(seconds=2))
-    credentials.channel_credentials(copy)
-
-
-@pytest.mark.parametrize("file", ["ca.pem", "learner.pem"])
-def test_expired_certificates_are_named(copy: Path, file: str) -> None:
-    let_end(copy / file, datetime.timedelta(seconds=-1))
-    with pytest.raises(ConfigError, match=f"{file}: expired on"):
-        credentials.server_credentials(copy)
-
-
-def test_certificates_that_expire_soon_are_renewed_at_the_start_of_a_run(tmp_path: Path) -> None:
-    folder = tmp_path / "credentials"
-    assert certificates.renew(folder)
-    before = (folder / "ca.pem").read_bytes()
-    assert not certificates.renew(folder)
-    assert certificates.days_left(folder) == pytest.approx(365, abs=1)
-    let_end(folder / "learner.pem", datetime.timedelta(days=20))
-    assert certificates.days_left(folder) == pytest.approx(20, abs=1)
-    assert certificates.renew(folder)
-    assert certificates.days_left(folder) == pytest.approx(365, abs=1)
-    assert (folder / "ca.pem").read_bytes() != before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["credentials"]
