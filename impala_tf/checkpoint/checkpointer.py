@@ -2,8 +2,7 @@
 
 A checkpoint's folder (see `files`) is written under a temporary name, flushed to the disk and
 renamed; it is renamed again before it is deleted. A process that is killed at any moment leaves
-complete checkpoints and perhaps a `.tmp-` folder, which the next process removes. A new checkpoint
-may replace one with the same number of updates; meanwhile the old one has another valid name.
+complete checkpoints and perhaps a `.tmp-` folder, which the next process removes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class Checkpointer:
       trackables: {name: tf.Module or tf.Variable}. Their variables must exist before `restore`,
         including the optimizer's slots.
       keep: how many checkpoints are kept.
-      stage: called with the name of every stage that `save` reaches.
 
     Attributes:
       latest: the checkpoint that was last saved or restored; None before that.
@@ -44,13 +42,11 @@ class Checkpointer:
         directory: Path,
         trackables: Mapping[str, tf.Module | tf.Variable],
         keep: int = 3,
-        stage: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.latest: Path | None = None
         self._directory = Path(directory)
         self._checkpoint = tf.train.Checkpoint(**trackables)
         self._keep = keep
-        self._stage = stage
         self._damaged: list[Path] = []
         self._tidy = False
 
@@ -60,8 +56,8 @@ class Checkpointer:
         Args:
           state: what to save besides variables, JSON-able.
           learner_updates: the number of updates so far. If a complete checkpoint has the same
-            number and state, nothing is written. If its state differs, it is replaced: frames may
-            have arrived without an update, for example while a replay buffer fills.
+            number, nothing is written: what came without an update, such as the frames that fill
+            a replay, comes again.
 
         Returns:
           the checkpoint's folder.
@@ -73,9 +69,8 @@ class Checkpointer:
         final = self._directory / files.folder_name(learner_updates)
         if final.exists() and not files.is_whole(final):
             files.set_aside(final)
-        if not files.has_state(final, state, learner_updates):
+        if not final.exists():
             self._write(final, state, learner_updates)
-        self._remove_replaced(final)
         self.latest = final
         for old in files.checkpoints(self._directory)[: -self._keep]:
             self._remove(old)
@@ -130,22 +125,12 @@ class Checkpointer:
     def _write(self, final: Path, state: Mapping[str, Any], learner_updates: int) -> None:
         with self._temporary(final) as folder:
             folder.mkdir()
-            self._stage("folder")
             self._write_variables(folder / "variables")
-            self._stage("variables")
             files.write_state(folder, state, learner_updates)
-            self._stage("state")
             files.write_manifest(folder)
-            self._stage("manifest")
             for path in (*folder.iterdir(), folder):
                 sync(path)
-            self._stage("flushed")
-            if final.exists():
-                self._remove_replaced(final)
-                final.rename(files.replaced(final))
-                self._stage("replacing")
             folder.rename(final)
-        self._stage("renamed")
         sync(self._directory)
 
     def _write_variables(self, path: Path) -> None:
@@ -154,14 +139,9 @@ class Checkpointer:
         except tf.errors.OpError as error:  # such as a full disk
             raise os_error(error.message, path) from error
 
-    def _remove_replaced(self, final: Path) -> None:
-        if final.exists() and files.replaced(final).exists():
-            self._remove(files.replaced(final))
-
     def _remove(self, path: Path) -> None:
         with self._temporary(path) as folder:
             path.rename(folder)
-            self._stage("removing")
 
     @contextlib.contextmanager
     def _temporary(self, path: Path) -> Iterator[Path]:

@@ -36,34 +36,16 @@ def temporary_name(checkpoint: Path) -> str:
     return f".tmp-{checkpoint.name.removeprefix('ckpt-')}-{os.getpid()}"
 
 
-def replaced(checkpoint: Path) -> Path:
-    """Returns the temporary name of a checkpoint while one with equally many updates replaces it.
-
-    It has one more digit, so that it still counts as a checkpoint if the process is killed.
-    """
-    return checkpoint.with_name(f"ckpt-0{checkpoint.name.removeprefix('ckpt-')}")
-
-
 def checkpoints(directory: Path) -> list[Path]:
     """Returns the checkpoints in a folder, oldest first, unchecked; [] if there is no folder."""
     paths = [path for path in directory.glob("ckpt-*") if re.fullmatch(r"ckpt-\d+", path.name)]
-    # Of two with the same number, the one with the longer name is being replaced.
-    return sorted(paths, key=lambda path: (int(path.name.removeprefix("ckpt-")), -len(path.name)))
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("ckpt-")))
 
 
 def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) -> None:
     """Writes state.json. Raises TypeError if `state` is not JSON-able."""
-    (folder / "state.json").write_text(_state_text(state, learner_updates))
-
-
-def has_state(checkpoint: Path, state: Mapping[str, Any], learner_updates: int) -> bool:
-    """Returns whether a checkpoint exists and has the state.json that `write_state` would write."""
-    path = checkpoint / "state.json"
-    return path.is_file() and path.read_text() == _state_text(state, learner_updates)
-
-
-def _state_text(state: Mapping[str, Any], learner_updates: int) -> str:
-    return json.dumps({"format": FORMAT, "learner_updates": learner_updates, "state": state})
+    content = {"format": FORMAT, "learner_updates": learner_updates, "state": state}
+    (folder / "state.json").write_text(json.dumps(content))
 
 
 def write_manifest(folder: Path) -> None:
@@ -111,26 +93,6 @@ def find(
     Raises:
       ConfigError: there are checkpoints, but none is complete.
     """
-    while True:
-        listing = _listing(directory)
-        newest, damaged = _search(directory, accept)
-        # During the search, the run may have replaced or removed what seems damaged: search again.
-        if not damaged or listing == _listing(directory):
-            break
-    if damaged and newest is None:
-        raise ConfigError(
-            [f"{path}: is damaged ({why})" for path, why in damaged.items()]
-            + [
-                f"{directory}: no checkpoint is whole; restore one from a copy, or start a new run"
-                " with another --logdir"
-            ]
-        )
-    return newest
-
-
-def _search(
-    directory: Path, accept: Callable[[Path, Any], None]
-) -> tuple[Newest | None, dict[Path, str]]:
     damaged: dict[Path, str] = {}
     for path in reversed(checkpoints(directory)):
         try:
@@ -138,16 +100,17 @@ def _search(
             accept(path, state)
         except DamagedError as why:
             damaged[path] = str(why)
-            continue
-        return Newest(path, state, damaged), damaged
-    return None, damaged
-
-
-def _listing(directory: Path) -> list[tuple[str, int]]:
-    if not directory.is_dir():
-        return []
-    with os.scandir(directory) as entries:
-        return sorted((entry.name, entry.inode()) for entry in entries)
+        else:
+            return Newest(path, state, damaged)
+    if damaged:
+        raise ConfigError(
+            [f"{path}: is damaged ({why})" for path, why in damaged.items()]
+            + [
+                f"{directory}: no checkpoint is whole; restore one from a copy, or start a new run"
+                " with another --logdir"
+            ]
+        )
+    return None
 
 
 def damage_line(path: Path, reason: str, used: Path) -> str:

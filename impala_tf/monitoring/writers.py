@@ -83,16 +83,16 @@ class CsvWriter:
             os.ftruncate(self._descriptor, 0)
             self._append(self._header)
             return
-        problem = ""
         if environment_frames is None:
-            problem = f"holds the rows of a run, {_NO_CHECKPOINT}"
-        elif not data.startswith(header):
-            problem = "has other columns than this version writes; choose another --logdir"
-        if problem:
             self.close()
-            raise ConfigError(f"{self._path}: {problem}")
+            raise ConfigError(f"{self._path}: holds the rows of a run, {_NO_CHECKPOINT}")
+        if not data.startswith(header):
+            self.close()
+            what = "has other columns than this version writes; choose another --logdir"
+            raise ConfigError(f"{self._path}: {what}")
+        frames = environment_frames
         rows = data[len(header) :].splitlines(keepends=True)
-        kept = itertools.takewhile(lambda row: self._frames_of(row) <= environment_frames, rows)
+        kept = itertools.takewhile(lambda row: self._frames_of(row) <= frames, rows)
         os.ftruncate(self._descriptor, len(header) + sum(map(len, kept)))
 
     def _frames_of(self, row: bytes) -> float:

@@ -129,17 +129,6 @@ def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(bu
         np.testing.assert_array_equal(got, array)
 
 
-def test_frames_that_came_before_the_first_update_are_there_after_a_resume(build: Build) -> None:
-    """As those of dqn with --replay_start_steps: Ctrl-C says that a checkpoint holds them."""
-    first = build()
-    first.run_state.save()
-    first.learner.restore_counters(
-        {"learner_updates": 0, "agent_steps": 70, "environment_frames": 280, "kl_factor": 1.0}
-    )
-    first.run_state.save()
-    assert build().learner.environment_frames == 280
-
-
 def test_a_checkpoint_never_holds_nan(build: Build) -> None:
     parts = build()
     parts.run_state.save()
