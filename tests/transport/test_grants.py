@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-
-import pytest
-from simulate_scale import Constants, Result, Simulation, constants_of
+from typing import NamedTuple
 
 from impala_tf.transport import GrantLimit, Grants
-from impala_tf.transport.grants import FIRST_GRANTS
 from tests.helpers.clock import Clock
 from tests.helpers.wire import (
     Connect,
@@ -145,45 +140,46 @@ def test_every_wait_of_a_run_that_is_over_ends() -> None:
     run(test)
 
 
-def simulated(actors: int, grants: bool = True, first_grants: float = FIRST_GRANTS) -> Result:
-    """A learner that takes 4 unrolls a second, and actors that make one in a second."""
-    constants = Constants(
-        unroll_s=1.0, push_s=1e-3, fetch_s=1e-3, update_s=0.25, push_bytes=1e5,
-        parameter_bytes=1e6, environments=8, batch_size=8, unroll_length=10, updates_per_batch=1,
-        queue_capacity=8, learner_cores=2, bytes_per_s=1e9, parameter_lag=1,
-    )  # fmt: skip
-    return Simulation(constants, actors, grants=grants, first_grants=first_grants).run(400.0)
+class Simulated(NamedTuple):
+    updates: int
+    lag: float  # the last unroll's, in updates
+
+
+def simulated(actors: int, limit: GrantLimit | None) -> Simulated:
+    """Simulates 400 s of a learner that takes 4 unrolls a second; an actor makes one in 1 s."""
+    updates, lag, now, next_update_s = 0, 0.0, 0.0, 0.0
+    acting: deque[tuple[float, int]] = deque()  # (when it is done, version of its parameters)
+    arrived: deque[tuple[float, int]] = deque()
+    queue: deque[int] = deque()
+    while now < 400:
+        now += 0.05
+        while acting and acting[0][0] <= now:
+            arrived.append(acting.popleft())
+        while arrived and len(queue) < 16:
+            done_s, version = arrived.popleft()
+            queue.append(version)
+            if limit is not None:
+                limit.observe(1.0, now - done_s, more_wanted=len(acting) + len(arrived) < actors)
+        if queue and now >= next_update_s:
+            lag = updates - queue.popleft()
+            updates, next_update_s = updates + 1, now + 0.25
+        may_act = actors if limit is None else min(actors, int(limit.limit))
+        while len(acting) + len(arrived) < may_act:
+            acting.append((now + 1.0, updates))
+    return Simulated(updates, lag)
 
 
 def test_however_many_actors_there_are_the_learner_is_busy_and_unrolls_are_new() -> None:
-    few, many = simulated(8), simulated(400)
-    assert min(few.updating, many.updating) > 0.97
-    assert max(few.lag, many.lag) < 12
-    assert simulated(400, grants=False).lag > 400  # what it would be
-
-
-def test_more_cores_do_not_shorten_what_a_gradient_step_always_takes(tmp_path: Path) -> None:
-    parts = [{"name": name, "core_us_per_step": 100.0}
-             for name in ("environments", "inference", "transport", "updates")]  # fmt: skip
-    speed = tmp_path / "speed.json"
-    speed.write_text(json.dumps(
-        {"parts": parts, "bytes_up": 100.0, "bytes_down": 1e4}
-    ))  # fmt: skip
-    flags = ["--level_name=CartPole-v1", "--batch_size=10", "--unroll_length=10",
-             "--updates_per_batch=2"]  # fmt: skip
-    took_s = [
-        constants_of(speed, flags, argparse.Namespace(
-            learner_cores=cores, learner_speedup=1.0, mbit=1e3, parameter_lag=1, fixed_update_ms=4.0
-        )).update_s
-        for cores in (1, 2, 1000)
-    ]  # fmt: skip
-    assert took_s == pytest.approx([0.01, 0.009, 0.008], rel=1e-3)
+    few, many = (simulated(actors, GrantLimit(3)) for actors in (8, 400))
+    unlimited = simulated(400, None)
+    assert min(few.updates, many.updates) > 0.97 * unlimited.updates
+    assert max(few.lag, many.lag) < 30 < 300 < unlimited.lag
 
 
 def test_where_the_learner_could_use_more_nobody_waits_for_long() -> None:
     """The limit starts low, and must not stay there."""
-    unlimited, limited = simulated(3, grants=False), simulated(3, first_grants=2)
-    assert limited.agent_steps_per_s > 0.97 * unlimited.agent_steps_per_s
+    unlimited, limited = simulated(3, None), simulated(3, GrantLimit(2, first=2))
+    assert limited.updates > 0.97 * unlimited.updates
 
 
 def test_the_limit_never_falls_below_what_a_batch_needs() -> None:
