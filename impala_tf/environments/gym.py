@@ -67,10 +67,8 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
 def make_one(env: EnvironmentConfig, render_mode: str | None = None) -> spaces.Simplify:
     """Returns one environment. Raises as `make` does."""
     made = own_levels.make(env, render_mode)
-    if env.num_action_repeats > 1:
-        made = ActionRepeat(made, env.num_action_repeats)
     try:
-        return spaces.Simplify(made, env.level_name)
+        return spaces.Simplify(made, env.level_name, env.num_action_repeats)
     except ValueError as error:
         raise ConfigError(f"--level_name={env.level_name}: {error}") from error
 
@@ -106,24 +104,6 @@ def _draw_without_screen() -> None:
 def may_render(env: EnvironmentConfig) -> bool:
     """Returns whether a level seems to have the render mode rgb_array, without making it."""
     return own_levels.may_render(find(env.level_name))
-
-
-class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Repeats every action for `repeats` steps, or until the episode ends, and sums rewards."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], repeats: int) -> None:
-        super().__init__(env)
-        self._repeats = repeats
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes up to `repeats` steps; returns the last one's observation, flags and info."""
-        rewards = 0.0
-        for _ in range(self._repeats):
-            observation, reward, terminated, truncated, info = self.env.step(action)
-            rewards += float(reward)
-            if terminated or truncated:
-                break
-        return observation, rewards, terminated, truncated, info
 
 
 def _look(env: EnvironmentConfig) -> tuple[Looks, int]:

@@ -42,6 +42,9 @@ class Words(Box):
 class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Converts observations to the form of `simplified`, and keeps only the numbers in `info`.
 
+    A step may repeat its action, but not past the end of an episode: it then returns the last
+    one's observation, flags and info, and the sum of the rewards.
+
     Vector environments make arrays of the values in `info`, which fails if these change their type.
 
     The first reset and the first step raise LevelError if their results do not fit, or if the
@@ -52,13 +55,17 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
       env: the environment.
       level_name: the level's name, for errors; '': the class of the environment.
+      repeats: how often a step repeats its action.
 
     Raises:
       ValueError: agents cannot see the observations, or cannot choose the actions.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], level_name: str = "") -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], level_name: str = "", repeats: int = 1
+    ) -> None:
         super().__init__(env)
+        self._repeats = repeats
         self.observation_space, self._convert = simplified(env.observation_space)
         action_spec(env.action_space)
         self._level_name = level_name or type(env.unwrapped).__name__
@@ -78,12 +85,18 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see `gymnasium.Env.step`."""
-        result = self._checked("step", action) if self._unchecked else self.env.step(action)
-        observation, reward, terminated, truncated, info = result
-        # With actions of shape (1,), rewards often have it, too; vector environments need numbers.
+        rewards = 0.0
+        for _ in range(self._repeats):
+            result = self._checked("step", action) if self._unchecked else self.env.step(action)
+            observation, reward, terminated, truncated, info = result
+            # With actions of shape (1,), rewards often have it, too; vector environments need
+            # numbers.
+            rewards += reward if type(reward) is float else float(np.asarray(reward).item())
+            if terminated or truncated:
+                break
         return (
             self._seen(observation, action),
-            reward if type(reward) is float else float(np.asarray(reward).item()),
+            rewards,
             bool(terminated),
             bool(truncated),
             infos.only_numbers(info),
@@ -204,24 +217,21 @@ def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
     if isinstance(space, Dict):
         parts = {name: observation_converter(part) for name, part in space.spaces.items()}
         return lambda batch: {name: convert(batch[name]) for name, convert in parts.items()}
-    assert isinstance(space, Box)
-    if isinstance(space, Words) or (space.dtype == np.uint8 and len(space.shape) > 2):
-        return lambda batch: batch
-    if space.dtype == np.uint8 and len(space.shape) == 2:
-        return lambda batch: batch[..., np.newaxis]
-    return lambda batch: batch.reshape(len(batch), -1).astype(np.float32, copy=False)
+    spec = _part_spec(space)
+    if spec.kind == "vector":
+        return lambda batch: batch.reshape(len(batch), -1).astype(np.float32, copy=False)
+    return lambda batch: batch.reshape(len(batch), *spec.shape)
 
 
 def seen(space: Space[Any]) -> Space[Any]:
     """Returns the space of the results of `observation_converter`."""
     if isinstance(space, Dict):
         return Dict({name: seen(part) for name, part in space.spaces.items()})
-    assert isinstance(space, Box)
-    if isinstance(space, Words) or (space.dtype == np.uint8 and len(space.shape) > 2):
-        return space
-    if space.dtype == np.uint8 and len(space.shape) == 2:
-        return Box(0, 255, (*space.shape, 1), np.uint8)
-    return Box(-np.inf, np.inf, (flatdim(space),), np.float32)
+    spec = _part_spec(space)
+    if spec.kind == "text":
+        return Words()
+    low, high = (0, 255) if spec.kind == "image" else (-np.inf, np.inf)
+    return Box(low, high, spec.shape, np.dtype(spec.dtype).type)
 
 
 def hash_words(text: str) -> np.ndarray:

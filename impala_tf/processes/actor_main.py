@@ -18,11 +18,10 @@ from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.batched import BatchedEnvironment, cut_times
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
-from impala_tf.environments.staggered import staggered
 from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.machine.supervision import USELESS
 from impala_tf.processes import tensorflow_startup
@@ -85,11 +84,9 @@ def main(given: Given) -> int:
             actor=task,
             num_actors=num_actors,
         )
-        if config.process.staggered_resets:
-            vector_env = staggered(
-                vector_env, spec.time_limit, seed_of(first_seed, "cuts", attempt)
-            )
-        return BatchedEnvironment(vector_env, infos)
+        limit = spec.time_limit if config.process.staggered_resets else 0
+        cut_at = cut_times(vector_env, limit, seed_of(first_seed, "cuts", attempt))
+        return BatchedEnvironment(vector_env, infos, cut_at)
 
     try:
         environment = GuardedEnvironment(

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from impala_tf.environments import spaces, suites
-from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.staggered import Staggered, staggered
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment, cut_times
 from impala_tf.types import EnvOutput
 from tests.helpers import worlds
-from tests.helpers.games import WORLDS, actions, level
+from tests.helpers.games import WORLDS, actions, level, random_steps
 
 NEVER = 10**6
 LENGTH = 12
@@ -21,16 +20,6 @@ LENGTH = 12
 
 def fixed_length() -> worlds.Scripted:
     return worlds.Scripted(((LENGTH, False, True),))
-
-
-def played(env: VectorEnv[Any, Any, Any], num_actions: int, steps: int) -> list[EnvOutput]:
-    """Returns the first step and those after random actions, the same at every call."""
-    environment, rng = BatchedEnvironment(env), np.random.default_rng(0)
-    outputs = [environment.reset()]
-    for _ in range(steps):
-        chosen = rng.integers(0, num_actions, env.num_envs).astype(np.int32)
-        outputs.append(environment.step(chosen))
-    return [each._replace(observation=np.array(each.observation)) for each in outputs]
 
 
 def resets(outputs: list[EnvOutput]) -> np.ndarray:
@@ -42,7 +31,7 @@ def test_games_of_one_length_do_not_end_together(vectorize: Any) -> None:
     """All unrolls of a batch would show the same part of a game."""
     count = 8
     vector = vectorize([fixed_length] * count)
-    environment = BatchedEnvironment(staggered(vector, LENGTH, seed=1))
+    environment = BatchedEnvironment(vector, cut_at=cut_times(vector, LENGTH, seed=1))
     environment.reset()
     outputs = [environment.step(actions(*[0] * count)) for _ in range(6 * (LENGTH + 1))]
     environment.close()
@@ -54,7 +43,7 @@ def test_games_of_one_length_do_not_end_together(vectorize: Any) -> None:
 def test_a_cut_game_is_truncated_and_a_new_one_begins() -> None:
     """The observation that bootstraps must be the game's last one, and no action may be off."""
     vector = SyncVectorEnv([fixed_length] * 2)
-    environment = BatchedEnvironment(Staggered(vector, np.array([3, NEVER])))
+    environment = BatchedEnvironment(vector, cut_at=np.array([3, NEVER]))
     outputs = [environment.reset()] + [environment.step(actions(0, 0)) for _ in range(6)]
     flags = [(o.truncated[0], o.autoreset[0], o.episode_start[0]) for o in outputs]
     no, yes = False, True
@@ -64,26 +53,20 @@ def test_a_cut_game_is_truncated_and_a_new_one_begins() -> None:
     ]  # fmt: skip
     assert [float(o.reward[0]) for o in outputs] == [0, 1, 2, 3, 0, 1, 2]
     assert not any(o.terminated.any() for o in outputs)
-
-
-def test_a_cut_game_has_no_score() -> None:
-    """Its return would be that of half a game, in every curve."""
-    vector = SyncVectorEnv([fixed_length] * 2)
-    environment = BatchedEnvironment(Staggered(vector, np.array([3, NEVER])))
-    environment.reset()
-    for _ in range(2 * (LENGTH + 1)):
+    for _ in range(2 * (LENGTH + 1) - 6):
         environment.step(actions(0, 0))
-    finished = environment.pop_episodes()
-    whole = sum(range(LENGTH + 1))
-    assert sorted((e.environment, e.episode_length, e.episode_return) for e in finished) == [
-        (0, LENGTH, whole), (1, LENGTH, whole), (1, LENGTH, whole),
-    ]  # fmt: skip
+    # A cut game has no score, which would be that of a part of a game.
+    whole = (LENGTH, sum(range(LENGTH + 1)))
+    found = [
+        (e.environment, e.episode_length, e.episode_return) for e in environment.pop_episodes()
+    ]
+    assert sorted(found) == [(0, *whole), (1, *whole), (1, *whole)]
 
 
 @pytest.mark.parametrize("cut", [LENGTH, LENGTH + 1])
 def test_a_game_that_ends_by_itself_is_not_cut(cut: int) -> None:
     """A game's first step, or its last one, is no place to cut."""
-    environment = BatchedEnvironment(Staggered(SyncVectorEnv([fixed_length]), np.array([cut])))
+    environment = BatchedEnvironment(SyncVectorEnv([fixed_length]), cut_at=np.array([cut]))
     environment.reset()
     outputs = [environment.step(actions(0)) for _ in range(2 * (LENGTH + 1))]
     assert [t for t, each in enumerate(outputs, 1) if each.autoreset[0]] == [13, 26]
@@ -94,8 +77,10 @@ def test_the_other_episodes_are_the_same() -> None:
     """A cut resets one environment; the others must not notice."""
     env, count = level("Acrobot-v1"), 6
     cuts = np.array([NEVER, 20, NEVER, 35, NEVER, NEVER])
-    usual = played(suites.make(env, count, 5), 3, 150)
-    cut = played(Staggered(suites.make(env, count, 5), cuts), 3, 150)
+    usual, cut = (
+        random_steps(BatchedEnvironment(suites.make(env, count, 5), cut_at=cut_at), 3, 150)
+        for cut_at in (None, cuts)
+    )
     others = cuts == NEVER
     for one, other in zip(usual, cut, strict=True):
         for before, after in zip(one, other, strict=True):
@@ -109,7 +94,7 @@ def test_the_other_episodes_are_the_same() -> None:
 def test_other_environments_are_left_alone(name: str) -> None:
     """CartPole's own vector environment would restart all; the others have no time limit."""
     vector = suites.make(level(name), 4, 1)
-    assert staggered(vector, suites.spec(level(name)).time_limit, 1) is vector
+    assert cut_times(vector, suites.spec(level(name)).time_limit, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -129,20 +114,3 @@ def test_the_time_limit_is_that_of_an_agent_s_episode(
 ) -> None:
     """Cuts that are spread over less than an episode would leave them close together."""
     assert suites.spec(level(name, **flags)).time_limit == limit
-
-
-def test_a_level_sees_no_options_that_nobody_gave() -> None:
-    """One that looks for its own options in them would break at each cut."""
-    seen: list[Any] = []
-
-    class Asking(worlds.Scripted):
-        def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-            seen.append(kwargs["options"])
-            return super().reset(**kwargs)
-
-    vector = SyncVectorEnv([lambda: spaces.Simplify(Asking(((LENGTH, False, True),)))])
-    environment = BatchedEnvironment(Staggered(vector, np.array([3])))
-    environment.reset()
-    for _ in range(5):
-        environment.step(actions(0))
-    assert seen == [None, None]
