@@ -83,7 +83,6 @@ class GuardedEnvironment:
         self._good_steps = 0  # agent steps since the environments were made
         self._budget = RestartBudget(MAX_RESTARTS)
         self._last_actions: np.ndarray | None = None
-        self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
         self._kept: list[Episode] = []
         self._watchdog = _Watchdog(timeout_s)
         self._played = ", ".join(level_names)
@@ -173,12 +172,6 @@ class GuardedEnvironment:
         named = {"reward": output.reward}
         for path, part in tree.flatten_with_path(output.observation):
             named[".".join(map(str, ("observation", *path)))] = part
-        shapes = [array.shape for array in named.values()]
-        self._shapes = self._shapes or shapes
-        if shapes != self._shapes:
-            raise BrokenEnvironmentError(
-                f"reward and observation have shapes {shapes}, not {self._shapes}"
-            )
         for name, array in named.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 where = int(np.argwhere(~np.isfinite(array))[0][0])

@@ -55,10 +55,6 @@ def _is_number(value: Any) -> bool:
     return array.dtype.kind in "biuf" and array.size == 1
 
 
-def _is_whole(array: np.ndarray) -> bool:
-    return array.dtype.kind in "biu"
-
-
 def _kind(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
@@ -78,22 +74,21 @@ def _misfit(observation: Any, space: Space[Any], what: str) -> str | None:
                 return f"{what} ({_kind(observation)}) without the part {key!r}, {expected}"
             if problem := _misfit(value, part, f"{key!r} of {what}"):
                 return problem
-    elif isinstance(space, (Box, Discrete, MultiBinary, MultiDiscrete)):
+    elif isinstance(space, Box):
         try:
             array = np.asarray(observation)
         except ValueError:  # [1, [2, 3]]
             return f"{what} that is not an array, {expected}"
-        is_single = isinstance(space, Discrete) and array.size == 1  # [2] may be meant as 2
-        shape = space.shape or ()
-        if array.shape != shape and not is_single:
+        if array.shape != space.shape:
             return f"{what} of shape {array.shape}, {expected}"
-        if not isinstance(space, Box):
-            numbers = array.astype(np.int64).reshape(shape) if _is_whole(array) else array
-            return None if space.contains(numbers) else f"{what} {observation!r}, {expected}"
         # Images of other dtypes are scaled to uint8; see `images`.
-        is_scaled = space.dtype != np.uint8 and len(shape) > 2
+        is_scaled = space.dtype != np.uint8 and len(space.shape) > 2
         if not is_scaled and not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return f"{what} of {array.dtype}, {expected}"
+    elif isinstance(space, (Discrete, MultiBinary, MultiDiscrete)):
+        is_single = isinstance(observation, np.ndarray) and observation.size == 1
+        if not space.contains(observation.item() if is_single else observation):
+            return f"{what} {observation!r}, {expected}"
     elif observation is None:
         return f"{what} that is None, {expected}"
     return None

@@ -80,33 +80,26 @@ def explained(flag: str, error: BaseException) -> str | None:
     return None
 
 
-_MOST_MATCHES = 5
-_MIN_SIMILARITY = 0.8
-_FAMILY = re.compile(r"(?:.*/)?(?P<name>.*?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
-_STANDARD = "NoFrameskip-v4"
+_FAMILY = re.compile(r"(?P<name>.*?)(?:noframeskip|deterministic)?(?:-v(?P<version>\d+))?")
 
 
 def near_matches(name: str, registered: Iterable[str]) -> list[str]:
-    """Returns ids that are similar to a wrong one, best first, ignoring case.
+    """Returns ids that are similar to a wrong one, best first; case and version do not matter.
 
-    All versions of a level are a family, represented by its standard version: without frame skip
-    for an Atari game, else the newest. So the first match of 'pong' is 'PongNoFrameskip-v4'.
+    Of the versions of a level, it is the standard one: without frame skip for an Atari game, else
+    the newest. So the first match of 'pong' is 'PongNoFrameskip-v4'.
     """
-    families = {_family(level): level for level in sorted(registered, key=_standing)}
-    alike = difflib.get_close_matches(_family(name), families, _MOST_MATCHES, _MIN_SIMILARITY)
-    by_lower = {level.lower(): level for level in registered}
-    similar = difflib.get_close_matches(name.lower(), by_lower, _MOST_MATCHES)
-    matches = [*map(families.__getitem__, alike), *map(by_lower.__getitem__, similar)]
-    return list(dict.fromkeys(matches))[:_MOST_MATCHES]
+    families = {_family(level)[0]: level for level in sorted(registered, key=_standing)}
+    alike = difflib.get_close_matches(_family(name)[0], families, n=5, cutoff=0.75)
+    return [families[family] for family in alike]
 
 
-def _family(name: str) -> str:
-    match = _FAMILY.fullmatch(name)
-    text = name if match is None else match["name"]
-    return re.sub("[^a-z0-9]", "", text.lower())
+def _family(name: str) -> tuple[str, int]:
+    """Returns what all versions of a level are called, and the version; 0: none."""
+    match = _FAMILY.fullmatch(name.lower())
+    return (match["name"], int(match["version"] or 0)) if match else (name, 0)
 
 
-def _standing(name: str) -> tuple[bool, bool, int]:
+def _standing(name: str) -> tuple[bool, int]:
     """Returns a sort key that is highest for the standard version of a level."""
-    version = int(name.rpartition("-v")[2]) if re.search(r"-v\d+$", name) else 0
-    return name.endswith(_STANDARD), "/" not in name, version
+    return "NoFrameskip" in name, _family(name)[1]
