@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import many_runs
-import plot_metrics
 import pytest
 import reproduce
 
@@ -35,21 +34,3 @@ def test_seeds_are_compared_with_a_band_by_the_mean_over_the_levels(logdir: Path
     assert (curve.agent_steps.tolist(), curve.returns.tolist()) == ([0, 1000], [2, 55])
     text = reproduce.table("two levels", "", [], [curve], None)
     assert "\nreturn: mean over the levels of their mean returns\n" in text
-
-
-def test_pictures_show_the_mean_over_the_levels(logdir: Path, tmp_path: Path) -> None:
-    """Of a logdir, and of the metrics.csv in it; a copy has none of the levels' rows."""
-    out = tmp_path / "out.svg"
-    copied = tmp_path / "copied.csv"
-    copied.write_bytes((logdir / "metrics.csv").read_bytes())
-    levels, games = (
-        "mean over the levels of their mean returns",
-        "mean return of the last 100 games",
-    )
-    for path, label in (
-        (str(logdir), levels),
-        (f"a={logdir / 'metrics.csv'}", levels),
-        (f"a={copied}", games),
-    ):
-        assert plot_metrics.main([str(out), path]) == 0
-        assert f">{label}</text>" in out.read_text()

@@ -38,18 +38,8 @@ def wheel(tmp_path_factory):
         source = PROJECT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, folder / name)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        "dist",
-        ".",
-    ]
-    run(*build, cwd=folder)
+    build = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", ".")
+    run(sys.executable, *build, cwd=folder)
     (built,) = (folder / "dist").glob("*.whl")
     return built
 

@@ -30,15 +30,6 @@ def test_a_copied_file_has_to_be_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "out.svg").exists()
 
 
-def test_a_picture_without_lines_is_not_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_run(tmp_path / "run", rows((4000, 0.1, 400)))
-    assert plot_metrics.main([str(tmp_path / "out.svg"), str(path)]) == 2
-    assert "no run has two rows in which a game had finished" in capsys.readouterr().err
-    assert not (tmp_path / "out.svg").exists()
-
-
 def test_labels_do_not_hide_that_levels_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from many_runs import Range
-from population import Member, changed, first_generation, next_generation, searched
+from population import Member, changed, first_generation, next_generation
 
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
@@ -67,23 +67,6 @@ def test_a_member_that_failed_always_continues_with_one_that_did_not() -> None:
     members = [Member(1, n + 1, n + 1, (1e-3, 9), score) for n, score in enumerate(scores)]
     for draw in draws():
         assert [member.parent for member in next_generation(members, SPACE, draw)] == [3, 3, 3]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("learning_rate", "must be NAME=A..B or NAME=log:A..B"),
-        ("learning_rat=1..2", "--learning_rat"),
-        ("algorithm=1..2", "--algorithm"),
-        ("width_scale=1..4", "--width_scale"),
-        ("unroll_length=2.1..2.9", "whole numbers"),
-        ("learning_rate=a..b", "must be of numbers"),
-        ("learning_rate=log:0..1", "with log: above 0"),
-    ],
-)
-def test_a_wrong_search_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        searched(text)
 
 
 @pytest.mark.slow

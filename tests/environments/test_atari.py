@@ -45,27 +45,14 @@ def test_every_id_of_a_game_means_the_standard_protocol(name: str, rom: str) -> 
     )
 
 
-def test_num_action_repeats_of_1_is_the_standard_protocol() -> None:
-    """People know this flag from the TF1 code, where an Atari step was always four frames."""
-    assert suites.spec(pong(num_action_repeats=1)) == suites.spec(pong())
-    assert "action repeat 8 (max" in suites.spec(pong(num_action_repeats=2)).protocol
-
-
 def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
     """Scores are reported with this line, so it must be true."""
-    spec = suites.spec(
-        pong(
-            frame_skip=1,
-            width=64,
-            height=48,
-            stacked_frames=2,
-            noop_max=0,
-            max_episode_frames=999,
-            repeat_action_probability=0.25,
-            full_action_space=True,
-            terminal_on_life_loss=False,
-        )
-    )
+    changed = {
+        "frame_skip": 1, "width": 64, "height": 48, "stacked_frames": 2, "noop_max": 0,
+        "max_episode_frames": 999, "repeat_action_probability": 0.25, "full_action_space": True,
+        "terminal_on_life_loss": False,
+    }  # fmt: skip
+    spec = suites.spec(pong(**changed))
     assert (spec.observation, spec.actions, spec.frames_per_step) == (
         ObservationSpec("image", (48, 64, 2)), ActionSpec("discrete", (18,)), 1,
     )  # fmt: skip

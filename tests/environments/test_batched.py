@@ -11,7 +11,6 @@ from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.environments import suites, workers
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import EnvOutput, Episode
 from tests.helpers import worlds
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
@@ -112,25 +111,6 @@ def test_a_reset_forgets_unfinished_games() -> None:
     assert environment.pop_episodes() == [Episode(3.0, 2, 0)]
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "dtype"),
-    [
-        (f"{WORLDS}:Pictures-v0", (1, 24, 32, 3), np.uint8),
-        (f"{WORLDS}:GreyPictures-v0", (1, 24, 32, 1), np.uint8),
-        (f"{WORLDS}:Scripted-v0", (1, 3), np.float32),
-        ("PongNoFrameskip-v4", (1, 4, 84, 84), np.uint8),
-    ],
-)
-def test_observations_match_the_spec(
-    name: str, shape: tuple[int, ...], dtype: type[np.generic]
-) -> None:
-    """A wrong dtype or axis stops a run at its first step."""
-    environment = environment_of(level(name))
-    for output in (environment.reset(), environment.step(actions(0))):
-        assert (output.observation.shape, output.observation.dtype) == (shape, dtype)
-    environment.close()
-
-
 def test_the_seed_determines_the_games() -> None:
     """The same --seed repeats a run, and no two environments of a run play the same game."""
 
@@ -155,22 +135,6 @@ def test_native_environments_have_their_time_limit() -> None:
         output = environment.step((angle + angular_velocity > 0).astype(np.int32))
     assert output.truncated.all()
     assert environment.pop_episodes() == [Episode(200.0, 200, n) for n in range(3)]
-
-
-def test_masked_cartpole_is_the_same_level_natively_and_rendered() -> None:
-    """Training steps it natively; a video needs a single environment."""
-    native = environment_of(level(f"{WORLDS}:MaskedCartPole-v1"), num_envs=2)
-    film = RenderedGame(level(f"{WORLDS}:MaskedCartPole-v1"), seed=1)
-    for environment, num_envs in ((native, 2), (film.environment, 1)):
-        output = environment.reset()
-        lengths = 0
-        while not environment.pop_episodes():
-            assert output.observation.shape == (num_envs, 2)
-            output = environment.step(np.ones(num_envs, np.int32))
-            lengths += 1
-        assert output.terminated.any()
-        assert 5 < lengths < 20  # pushed in one direction, the pole soon falls
-    film.close()
 
 
 def test_actions_are_repeated_on_other_levels_than_atari() -> None:

@@ -1,15 +1,14 @@
 """Gymnasium levels whose environments run in processes of their own."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium.vector import AsyncVectorEnv
 
@@ -66,20 +65,6 @@ def test_an_environment_that_cannot_be_made_in_its_process_says_why() -> None:
     environment.close()
 
 
-@pytest.mark.parametrize("processes", [True, False])
-def test_a_reward_may_be_an_array_of_one_number(processes: bool) -> None:
-    """It is where an action of shape (1,) is a part of the formula."""
-    arrays = level(f"{WORLDS}:ArrayRewards-v0", environment_processes=processes)
-    environment = environment_of(arrays, num_envs=2)
-    environment.reset()
-    outputs = [environment.step(actions(0, 1)) for _ in range(8)]
-    environment.close()
-    assert [output.reward.tolist() for output in outputs] == [[0, 0.5]] * 7 + [[0, 0]]
-    assert [output.terminated.tolist() for output in outputs] == [[False] * 2] * 6 + [
-        [True] * 2, [False] * 2,
-    ]  # fmt: skip
-
-
 UNGUARDED = f"""
 print("the script runs", flush=True)
 from tests.helpers.games import environment_of, level
@@ -101,18 +86,12 @@ def test_processes_do_not_run_the_user_s_script_again(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["the script runs", "(2, 24, 32, 3)"], done.stderr
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Makes Ctrl-C work even if the tests run in the background, where shells ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_processes_survive_ctrl_c() -> None:
     """Ctrl-C reaches every process. The actor finishes its unroll, so it still needs them."""
+    # Where tests run in the background, shells ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     env = suites.make(in_processes("Pictures-v0"), 2, seed=1)
+    signal.signal(signal.SIGINT, before)
     environment = BatchedEnvironment(env)
     environment.reset()
     assert isinstance(env.unwrapped, AsyncVectorEnv)
@@ -120,11 +99,7 @@ def test_processes_survive_ctrl_c() -> None:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGHUP)
-    try:
-        rewards = environment.step(actions(0, 1)).reward
-    except KeyboardInterrupt:
-        pytest.fail("Ctrl-C ended a process")
-    assert rewards.tolist() == [0, 1]
+    assert environment.step(actions(0, 1)).reward.tolist() == [0, 1]
     environment.close()
 
 
@@ -147,15 +122,9 @@ def test_processes_end_with_a_killed_actor() -> None:
         [sys.executable, "-c", STEPS_FOREVER], cwd=PROJECT, stdout=subprocess.PIPE, text=True
     ) as actor:
         assert actor.stdout is not None
-        workers = [os.pidfd_open(int(pid)) for pid in actor.stdout.readline().split()]
+        workers = [psutil.Process(int(pid)) for pid in actor.stdout.readline().split()]
         actor.kill()
-    try:
-        assert len(workers) == 2
-        for worker in workers:
-            gone, _, _ = select.select([worker], [], [], 20)
-            assert gone, "a process is still running after its actor"
-    finally:
-        for worker in workers:
-            if not select.select([worker], [], [], 0)[0]:
-                signal.pidfd_send_signal(worker, signal.SIGKILL)
-            os.close(worker)
+    gone, alive = psutil.wait_procs(workers, timeout=20)
+    for worker in alive:
+        worker.kill()
+    assert (len(gone), alive) == (2, [])

@@ -1,7 +1,5 @@
 """Frames are sent once and stacked again: the learner must see exactly what the actor saw."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,7 +12,6 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.types import EnvOutput
 from tests.helpers.games import environment_of, level
 from tests.helpers.samples import image_spec
-from tests.helpers.unrolls import random_unrolls
 
 
 def pack(steps: list[np.ndarray], stacked_frames: int) -> np.ndarray:
@@ -92,51 +89,9 @@ def test_stacks_of_real_games_are_rebuilt(
         assert_rebuilt([o.observation for o in unroll], [o.autoreset for o in unroll])
 
 
-def test_stacks_are_rebuilt_in_a_graph_with_an_unknown_batch_size() -> None:
-    """The learner traces its update once, for batches of every size."""
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 256, (2, 9, 3, 3), np.uint8)
-    autoreset = rng.random((2, 6)) < 0.3
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None, 9, 3, 3), tf.uint8),
-            tf.TensorSpec((None, 6), tf.bool),
-        ]
-    )
-    def graph(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
-        return inputs.rebuild_stacks(frames, autoreset)
-
-    np.testing.assert_array_equal(
-        graph(frames, autoreset), inputs.rebuild_stacks(frames, autoreset)
-    )
-
-
 def test_actor_and_learner_give_the_network_the_same_channels() -> None:
     """With another order of channels, the learner would correct for another policy."""
     observation = np.arange(2 * 4 * 3 * 3, dtype=np.uint8).reshape(2, 4, 3, 3)
     acted_on = inputs.channels_last(observation)
     learned_from = inputs.rebuild_stacks(pack([observation], 4), np.zeros((2, 1), np.bool_))
     np.testing.assert_array_equal(acted_on, learned_from[0])
-
-
-def test_the_learner_rebuilds_stacks_as_the_definition_says() -> None:
-    """The newest frame comes last; frames from before a reset are zeros."""
-    B, T = 3, 4
-    layout = layout_of(image_spec((6, 7, 3), stacked_frames=3))
-    before = random_unrolls(layout.unroll_specs(T), B)
-    frames, autoreset = before.observation, before.autoreset
-    autoreset[:, 0] = False  # the first stack has frames from before the unroll
-    assert frames.shape == (B, T + 3, 6, 7)
-    assert autoreset[:, 1:].any()
-    expected = np.zeros((T + 1, B, 6, 7, 3), np.uint8)
-    for t, b, k in itertools.product(range(T + 1), range(B), range(3)):
-        # Channel k of step t is frame t + k. Frames 0 to 2 are the first stack, which the actor
-        # sends as it is; later frame t + k came with step t + k - 2.
-        since = max(t + k - 2, 0) + 1
-        if not autoreset[b, since : t + 1].any():
-            expected[t, b, :, :, k] = frames[b, t + k]
-    after = inputs.time_major(layout, tree.map_structure(tf.constant, before))
-    np.testing.assert_array_equal(after.observation, expected)
-    np.testing.assert_array_equal(after.autoreset, autoreset.T)
-    np.testing.assert_array_equal(after.reward, before.reward.T)

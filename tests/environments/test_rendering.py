@@ -50,25 +50,6 @@ def test_a_frame_shows_the_current_step() -> None:
     game.close()
 
 
-def test_a_vector_level_is_rendered_at_its_own_speed() -> None:
-    """With action repeats, a video has fewer frames per second."""
-    game = RenderedGame(level("CartPole-v1", num_action_repeats=2), seed=1)
-    game.environment.reset()
-    before = game.frame()
-    for _ in range(4):
-        game.environment.step(actions(1))
-    assert (before.shape, before.dtype, game.fps) == ((400, 600, 3), np.uint8, 25)
-    assert (game.frame() != before).any()
-    game.close()
-
-
-def test_a_level_of_the_gym_before_gymnasium_is_rendered() -> None:
-    game = RenderedGame(level("gym:CartPole-v1"), seed=1)
-    game.environment.reset()
-    assert game.frame().shape == (400, 600, 3)
-    game.close()
-
-
 def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
     """Before the game is played, not after it."""
     with pytest.raises(ConfigError, match=f"^--level_name={BROKEN_WORLDS}:Blind-v0: has no"):

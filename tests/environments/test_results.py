@@ -10,20 +10,19 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 
 from impala_tf.config import ConfigError
-from impala_tf.environments import guarded, results, suites
-from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments import guarded, results
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
-from tests.helpers.games import BROKEN_WORLDS, level
+from tests.helpers.games import BROKEN_WORLDS, guarded_level, level
 
-MISFIT, LIMITED = f"{BROKEN_WORLDS}:MisfitCartPole", f"{BROKEN_WORLDS}:limited"
+MISFIT, LIMITED = f"{BROKEN_WORLDS}:FaultyCartPole", f"{BROKEN_WORLDS}:limited"
 STEP = "step must return 5 values (observation, reward, terminated, truncated, info)"
 
 
 def play(name: str, processes: bool, steps: int, **settings: Any) -> GuardedEnvironment:
     """Plays in two environments, as an actor does."""
-    env = level(name, level_kwargs=json.dumps(settings), environment_processes=processes)
-    environment = GuardedEnvironment(
-        lambda attempt: BatchedEnvironment(suites.make(env, 2, attempt)), [name], 60
+    kwargs = json.dumps(settings)
+    environment = guarded_level(
+        level(name, level_kwargs=kwargs, environment_processes=processes), 2
     )
     try:
         environment.reset()
@@ -73,7 +72,7 @@ def test_one_that_has_fitted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (Discrete(3), [2, True, np.int64(0), np.ones(1, int)], [-1, 3, 1.0, "a", [1, 2]]),
         (Discrete(3, start=1), [1, 3], [0]),
-        (MultiDiscrete([2, 3]), [(1, 2), np.zeros(2, np.uint8)], [(2, 0), (0, -1), (0,), [0.5, 0]]),
+        (MultiDiscrete([2, 3]), [(1, 2), np.zeros(2, np.uint8)], [(2, 0), (0, -1), (0,)]),
         (MultiBinary(3), [[0, 1, 1], np.ones(3, bool)], [[0, 1], [0, 1, 2]]),
         (Box(0, 255, (2, 2), np.uint8), [np.zeros((2, 2), np.uint8)], [np.zeros((2, 2), int)]),
         (Box(0, 9, (2,), np.int32), [np.zeros(2, np.uint8)], [np.zeros(2), ["a", "b"]]),

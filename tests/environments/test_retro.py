@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import cv2
@@ -16,7 +15,7 @@ from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.retro import Preprocessing
 from impala_tf.environments.suites import RenderedGame
-from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
+from impala_tf.types import ActionSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps
 
 pytestmark = pytest.mark.slow
@@ -26,17 +25,10 @@ SMALL = {"width": 24, "height": 20, "stacked_frames": 3}
 
 
 def test_spec_of_a_retro_level() -> None:
-    assert suites.spec(level(AIRSTRIKER)) == EnvironmentSpec(
-        level_name=AIRSTRIKER,
-        kind="atari",
-        observation=ObservationSpec("image", (84, 84, 4)),
-        actions=ActionSpec("discrete", (126,)),
-        stacked_frames=4,
-        frames_per_step=4,
-        protocol="stable-retro Airstriker-Genesis-v0 84x84 grey, action repeat 4 (max of last 2 "
-        "frames), 4 stacked, 0-30 no-ops, whole games, 126 actions, no sticky actions, "
-        "at most 108000 frames; --protocol=classic",
-    )
+    spec = suites.spec(level(AIRSTRIKER))
+    assert (spec.kind, spec.observation) == ("atari", ObservationSpec("image", (84, 84, 4)))
+    assert (spec.actions, spec.frames_per_step) == (ActionSpec("discrete", (126,)), 4)
+    assert spec.protocol.startswith("stable-retro Airstriker-Genesis-v0 84x84 grey, action repeat")
 
 
 class Emulator(gymnasium.Env[np.ndarray, Any]):
@@ -187,9 +179,3 @@ def test_a_game_that_cannot_be_played_is_one_line(name: str, problem: str) -> No
     with pytest.raises(ConfigError, match=f"^--level_name={name}: .*{problem}") as caught:
         suites.spec(level(name))
     assert len(caught.value.problems) == 1
-
-
-def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"the extra retro: .* -m pip install -c .*\[retro\]"):
-        suites.make(level(AIRSTRIKER), 1, seed=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from impala_tf.environments import atari, procgen, scores, suites
-from impala_tf.environments.scores import ATARI57, PROCGEN16
+from impala_tf.environments import atari, scores, suites
+from impala_tf.environments.scores import ATARI57
 from tests.helpers.games import level
 
 
@@ -15,16 +15,6 @@ def test_every_atari_level_has_the_scores_of_its_own_rom() -> None:
         rom = atari.rom_of(name)
         assert rom is not None, name
         assert atari.SUITE.score_range(level(name)) == scores.ATARI_SCORES[rom], name
-
-
-def test_every_procgen_level_has_a_range_for_both_modes() -> None:
-    assert len(PROCGEN16) == len(set(PROCGEN16)) == 16
-    for name in PROCGEN16:
-        for mode in ("easy", "hard"):
-            env = level(name, distribution_mode=mode)
-            assert suites.suite_of(env) is procgen.SUITE
-            zero, one = procgen.SUITE.score_range(env) or (0.0, 0.0)
-            assert zero < one
 
 
 @pytest.mark.parametrize(

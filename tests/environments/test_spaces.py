@@ -21,21 +21,16 @@ HUGE = float(np.finfo(np.float32).max)
 @pytest.mark.parametrize(
     ("space", "seen"),
     [
-        (Box(0, 255, (8, 9, 3), np.uint8), ObservationSpec("image", (8, 9, 3))),
         (Box(0, 255, (8, 9), np.uint8), ObservationSpec("image", (8, 9, 1))),
         (Box(0, 255, (4, 12, 9), np.uint8), ObservationSpec("image", (12, 9, 4))),
-        (Box(0, 255, (4, 84, 84), np.uint8), ObservationSpec("image", (84, 84, 4))),
         (Box(0, 1, (7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 20))),  # MiniGrid one-hot
         (Box(0, 1, (2, 7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 40))),
         (Box(0, 255, (4, 12, 9, 3), np.uint8), ObservationSpec("image", (12, 9, 12))),
         (Box(0, 1, (119, 8, 8), np.uint8), ObservationSpec("image", (8, 8, 119))),  # AlphaZero
         (Box(0, 1, (8, 8, 119), np.uint8), ObservationSpec("image", (8, 8, 119))),
-        (Box(0, 1, (2, 17, 9, 9), np.uint8), ObservationSpec("image", (9, 9, 34))),
-        (Box(0, 1, (12, 10, 10), np.float32), ObservationSpec("image", (10, 10, 12))),
         (Box(0, 1, (8, 8, 8), np.uint8), ObservationSpec("image", (8, 8, 8))),
         (Box(0, 255, (210, 160, 3), np.uint8), ObservationSpec("image", (210, 160, 3))),
         (Box(0, 255, (3, 210, 160), np.uint8), ObservationSpec("image", (210, 160, 3))),
-        (Box(0, 255, (21, 79, 1), np.uint8), ObservationSpec("image", (21, 79, 1))),
         (Box(0, 1, (10, 10, 6), BITS), ObservationSpec("image", (10, 10, 6))),
         (Box(-1, 1, (3, 12, 12), np.float32), ObservationSpec("image", (12, 12, 3))),
         (Box(0, 255, (128,), np.uint8), ObservationSpec("vector", (128,))),  # Atari's memory
@@ -76,20 +71,16 @@ def test_observations_have_what_their_spec_says(space: Space, seen: object) -> N
         (Box(0, 1, (2, 2, 1), BITS), [[[1], [0]], [[0], [1]]], [[255, 0], [0, 255]]),
         (Box(-1, 3, (2, 2, 1), np.float64), [[[-1], [3]], [[1], [0]]], [[0, 255], [128, 64]]),
         (Box(0, 4, (2, 2, 1), np.int64), [[[0], [4]], [[2], [1]]], [[0, 255], [128, 64]]),
+        # Each place has bounds of its own.
+        (Box(np.zeros((1, 2, 1)), np.array([[[1], [1000]]]), dtype=np.float64), [[[1], [1]]],
+         [[255, 0]]),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_numbers_of_other_images_become_shades(space: Space, image: list, expected: list) -> None:
     _, convert = spaces.simplified(space)
     found = convert(np.array(image, space.dtype))
     np.testing.assert_array_equal(found[..., 0], expected)
-
-
-def test_channels_with_bounds_of_their_own_are_scaled_each() -> None:
-    high = np.broadcast_to(np.array([1.0, 1000.0]), (3, 3, 2))
-    _, convert = spaces.simplified(Box(np.zeros((3, 3, 2)), high, dtype=np.float64))
-    assert convert(np.full((3, 3, 2), 1.0))[0, 0].tolist() == [255, 0]
-    assert convert(high)[0, 0].tolist() == [255, 255]
 
 
 @pytest.mark.parametrize("bound", [HUGE, 1e30, np.inf])
@@ -123,12 +114,6 @@ def test_axes_of_other_images_are_moved_not_reshaped() -> None:
     np.testing.assert_array_equal(convert(planes)[..., 5], planes[5])
 
 
-def test_a_choice_is_one_hot() -> None:
-    """As a number, neighbouring choices would look alike."""
-    _, convert = spaces.simplified(Discrete(4))
-    assert convert(2).tolist() == [0, 0, 1, 0]
-
-
 def test_words_are_told_apart_and_stay_the_same_in_every_process() -> None:
     """Python's own hash() of a text differs from process to process."""
     found = spaces.hash_words("go to the red  ball, Go!")
@@ -153,9 +138,7 @@ def test_words_are_told_apart_and_stay_the_same_in_every_process() -> None:
         (Box(-0.1, 0.1, (1,), np.float64), ActionSpec("continuous", (1,)), [[1], [-1], [0.5], [9]],
          [[0.1], [-0.1], [0.05], [0.1]]),
         (Box(-HUGE, HUGE, (1,)), ActionSpec("continuous", (1,)), [[7.5], [-3]], [[7.5], [-3]]),
-        (Box(-HUGE, HUGE, (1,), np.float64), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
         (Box(-2e308, 1.7e308, (1,), np.float64), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
-        (Box(-1.7e308, 1.7e308, (1,), np.float64), ActionSpec("continuous", (1,)), [[9]], [[9]]),
         (Box(-np.inf, np.inf, (1,), np.float16), ActionSpec("continuous", (1,)), [[1e6], [0.5]],
          [[65504], [0.5]]),
         (Box(-1e20, 1e20, (1,)), ActionSpec("continuous", (1,)), [[1e30], [0.5]],
@@ -186,6 +169,7 @@ def test_actions_reach_the_environment_in_its_own_units(
         "MinAtar/Breakout-v1",
         f"{WORLDS}:Everything-v0",
         f"{WORLDS}:FloatPictures-v0",
+        f"{WORLDS}:GreyPictures-v0",
         f"{WORLDS}:ChannelsFirst-v0",
     ],  # fmt: skip
 )
@@ -207,10 +191,9 @@ def test_levels_of_all_kinds_play(name: str) -> None:
 def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
     env = level(f"{WORLDS}:Everything-v0", environment_processes=True)
     environment = environment_of(env, num_envs=2)
-    alone = gymnasium.make(f"{WORLDS}:Everything-v0")
-    first, _ = alone.reset()
+    first, _ = gymnasium.make(f"{WORLDS}:Everything-v0").reset()
     seen = environment.reset().observation
     environment.close()
     np.testing.assert_array_equal(seen["picture"][1], first["picture"])
     np.testing.assert_array_equal(seen["text"][1], spaces.hash_words(first["text"]))
-    assert seen["choice"][1].tolist() == [0, 1, 0]
+    assert seen["choice"][1].argmax() == first["choice"]

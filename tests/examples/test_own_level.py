@@ -26,15 +26,7 @@ def test_it_is_trained_on_and_evaluated(start, tmp_path: Path) -> None:
     last = rows(run)[-1]
     assert float(last["info/wrong_steps"]) > 0
     assert last["info/steps"] == ""
-    problem = "--info_metrics: the info of own_level:Corridor has no number steps at the end of an"
-    log = (run / "processes" / "actor-0.log").read_text()
-    assert f"{problem} episode; it has: wrong_steps\n" in log
     assert "--info_metrics=steps: the level's info has no number of this name" in out
-    code, out, err = start(
-        "--mode=test", f"--logdir={run}", "--test_num_episodes=2", cwd=EXAMPLES
-    ).wait()
-    assert code == 2
-    assert "imports the Python module own_level" in err
     code, out, err = start(
         "--mode=test", f"--logdir={run}", "--test_num_episodes=2", "--trust_level_module",
         cwd=EXAMPLES,

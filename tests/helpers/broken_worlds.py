@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,72 +17,51 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 
-from tests.helpers.worlds import Pictures, register
+from tests.helpers.worlds import Pictures, Samples, register
+
+_WRONG: dict[str, Callable[..., Any]] = {
+    "nan": lambda seen, *others: (seen * np.nan, *others),
+    "inf": lambda seen, reward, *others: (seen, np.inf, *others),
+    "end": lambda seen, reward, terminated, *others: (seen, np.nan, True, *others),
+    "shape": lambda seen, *others: (seen[:3], *others),
+    "none": lambda seen, *others: (None, *others),
+    "values": lambda seen, one, *others: (seen, *others),
+    "nothing": lambda *result: None,
+    "info": lambda *result: (*result[:-1], "nothing"),
+    "raise": lambda *result: _raise(RuntimeError("the pole is broken")),
+    "exit": lambda *result: sys.exit(0),
+    "hang": lambda *result: time.sleep(1000),
+}
+"""{a fault: what a method returns instead of its result}."""
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 class FaultyCartPole(CartPoleEnv):
-    """CartPole that breaks at one step of its life.
+    """CartPole that breaks at one step of its life, or at every reset.
 
     Args:
-      fault: "raise", "exit", "nan" (in the observation), "inf" (as the reward), "reward" (NaN),
-        "end" (NaN as the last reward of a game), "shape" or "hang".
-      at_step: when.
-    """
-
-    def __init__(self, fault: str = "nan", at_step: int = 30) -> None:
-        super().__init__()
-        self._fault, self._at_step, self._steps = fault, at_step, 0
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = super().step(action)
-        self._steps += 1
-        if self._steps == self._at_step:
-            if self._fault == "raise":
-                raise RuntimeError("the pole is broken")
-            if self._fault == "exit":
-                sys.exit(0)
-            if self._fault == "hang":
-                time.sleep(1000)
-            observation = observation * (np.nan if self._fault == "nan" else 1)
-            reward = np.inf if self._fault == "inf" else reward
-            reward = np.nan if self._fault in ("reward", "end") else reward
-            terminated = terminated or self._fault == "end"
-            observation = observation[:3] if self._fault == "shape" else observation
-        return observation, reward, terminated, truncated, info
-
-
-class MisfitCartPole(CartPoleEnv):
-    """CartPole that returns something else than it must.
-
-    Args:
-      fault: "shape", "none" (no observation), "values" (too few), "nothing" (None), "info" (no
-        dictionary).
+      fault: a key of _WRONG; "end" ends a game with NaN as its last reward.
+      at_step: when; the first step is 1.
       method: "reset" or "step".
-      at_step: when.
     """
 
-    def __init__(self, fault: str, method: str = "step", at_step: int = 1) -> None:
+    def __init__(self, fault: str = "nan", at_step: int = 1, method: str = "step") -> None:
         super().__init__()
-        self._fault, self._method, self._at_step, self._steps = fault, method, at_step, 0
+        self._wrong, self._at_step, self._method = _WRONG[fault], at_step, method
+        self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        found = super().reset(seed=seed, options=options)
-        return self._changed(*found) if self._method == "reset" else found
+        result = super().reset(seed=seed, options=options)
+        return self._wrong(*result) if self._method == "reset" else result
 
     def step(self, action: Any) -> Any:
-        found = super().step(action)
+        result = super().step(action)
         self._steps += 1
         at_fault = self._method == "step" and self._steps == self._at_step
-        return self._changed(*found) if at_fault else found
-
-    def _changed(self, observation: Any, *others: Any) -> Any:
-        if self._fault == "values":
-            return (observation, *others[1:])
-        if self._fault == "nothing":
-            return None
-        if self._fault == "info":
-            return (observation, *others[:-1], "nothing")
-        return (observation[:3] if self._fault == "shape" else None, *others)
+        return self._wrong(*result) if at_fault else result
 
 
 class SeedlessCartPole(CartPoleEnv):
@@ -92,8 +72,8 @@ class SeedlessCartPole(CartPoleEnv):
 
 
 def limited(**settings: Any) -> gymnasium.Env[Any, Any]:
-    """MisfitCartPole in a wrapper that unpacks what it returns."""
-    return TimeLimit(MisfitCartPole(**settings), 100)
+    """FaultyCartPole in a wrapper that unpacks what it returns."""
+    return TimeLimit(FaultyCartPole(**settings), 100)
 
 
 class BrokenSixTimesCartPole(FaultyCartPole):
@@ -116,7 +96,7 @@ class BrokenOnceCartPole(FaultyCartPole):
     """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
 
     def __init__(self) -> None:
-        super().__init__("raise")
+        super().__init__("raise", 30)
         self._broken = Path(os.environ["IMPALA_TF_TEST_BROKEN"])
 
     def step(self, action: Any) -> Any:
@@ -128,21 +108,18 @@ class BrokenOnceCartPole(FaultyCartPole):
 
 
 class NanPictures(Pictures):
-    """Shows float pictures, one of them with NaN in one place: at `at_step` of its life."""
+    """Shows float pictures, the fourth one with NaN in one place."""
 
-    def __init__(self, at_step: int = 3, part: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__((24, 32, 3), "float32")
-        self._at_step, self._steps, self._part = at_step, 0, part
-        self._pictures = self.observation_space
-        if part:
-            self.observation_space: Any = Dict({part: self._pictures})
+        self._shown = 0
 
     def _picture(self) -> Any:
-        picture = np.full(self._pictures.shape, 7, np.float32)
-        if self._steps == self._at_step:
+        picture = np.full((24, 32, 3), 7, np.float32)
+        if self._shown == 3:
             picture[2, 3, 1] = np.nan
-        self._steps += 1
-        return {self._part: picture} if self._part else picture
+        self._shown += 1
+        return picture
 
 
 class HugeRewardsCartPole(CartPoleEnv):
@@ -151,14 +128,6 @@ class HugeRewardsCartPole(CartPoleEnv):
     def step(self, action: Any) -> Any:
         observation, _, terminated, truncated, info = super().step(action)
         return observation, 1e30, terminated, truncated, info
-
-
-class Hanging(Pictures):
-    """Takes an hour for a step."""
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        time.sleep(3600)
-        return super().step(action)
 
 
 class DoesNotClose(Pictures):
@@ -177,34 +146,14 @@ class DoesNotClose(Pictures):
         raise RuntimeError("it is closed already")
 
 
-class Blind(Pictures):
-    """Has images as observations, but cannot be rendered."""
-
-    metadata: dict[str, Any] = {"render_modes": []}
-
-
-class Empty(CartPoleEnv):
-    """Has observations without numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = Box(-1, 1, (0,), np.float32)
-
-
-class NeedsUninstalled(Pictures):
+def needs_uninstalled() -> None:
     """Needs a package that is not installed."""
-
-    def __init__(self) -> None:
-        raise gymnasium.error.DependencyNotInstalled(
-            "Moon is not installed,\nrun `pip install moon`"
-        )
+    raise gymnasium.error.DependencyNotInstalled("Moon is not installed,\nrun `pip install moon`")
 
 
-class NeedsFile(Pictures):
+def needs_file() -> None:
     """Needs a file that is not there."""
-
-    def __init__(self) -> None:
-        raise FileNotFoundError(2, "No such file or directory", "maze.txt")
+    raise FileNotFoundError(2, "No such file or directory", "maze.txt")
 
 
 class NoLicence(CartPoleEnv):
@@ -222,34 +171,22 @@ class NoAutoreset(CartPoleVectorEnv):
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}
 
 
-class DictActions(Pictures):
-    """Has actions that no policy is made for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = Dict({"legs": Discrete(3)})
-
-
-class GraphObservations(Pictures):
-    """Has observations that no torso is made for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space: Any = Graph(Discrete(3), None)
-
-
 register("DoesNotClose-v0", DoesNotClose)
-register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500)
+register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500, kwargs={"at_step": 30})
 register("BrokenSixTimesCartPole-v1", BrokenSixTimesCartPole, max_episode_steps=500)
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
 register("NanPictures-v0", NanPictures)
 register("HugeRewardsCartPole-v1", HugeRewardsCartPole, max_episode_steps=500)
-register("Hanging-v0", Hanging)
-register("Blind-v0", Blind)
-register("NeedsUninstalled-v0", NeedsUninstalled)
-register("NeedsFile-v0", NeedsFile)
+register("Hanging-v0", FaultyCartPole, kwargs={"fault": "hang"})
+register("NeedsUninstalled-v0", needs_uninstalled)
+register("NeedsFile-v0", needs_file)
 register("NoLicence-v1", NoLicence, max_episode_steps=500)
 register("NoAutoreset-v0", vector=NoAutoreset)
-register("DictActions-v0", DictActions)
-register("Graph-v0", GraphObservations)
+register("DictActions-v0", Pictures, kwargs={"action_space": Dict({"legs": Discrete(3)})})
+for _name, _space in {
+    "Graph": Graph(Discrete(3), None),
+    "Empty": Box(-1, 1, (0,), np.float32),
+    "Blind": Box(0, 255, (24, 32, 3), np.uint8),
+}.items():
+    register(f"{_name}-v0", Samples, kwargs={"observation_space": _space})

@@ -9,6 +9,7 @@ import numpy as np
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.guarded import GuardedEnvironment
 from impala_tf.types import EnvOutput
 
 WORLDS = "tests.helpers.worlds"
@@ -33,6 +34,13 @@ def environment_of(
     config: EnvironmentConfig, num_envs: int = 1, seed: int = 1
 ) -> BatchedEnvironment:
     return BatchedEnvironment(suites.make(config, num_envs, seed))
+
+
+def guarded_level(config: EnvironmentConfig, num_envs: int) -> GuardedEnvironment:
+    """Returns the environments as an actor has them."""
+    return GuardedEnvironment(
+        lambda attempt: environment_of(config, num_envs, attempt), [config.level_name], 60
+    )
 
 
 def actions(*values: int) -> np.ndarray:

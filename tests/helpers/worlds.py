@@ -11,44 +11,15 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
-from gymnasium.vector.utils import batch_space
-
-_SEEN = [0, 2]  # out of cart position, cart velocity, pole angle, pole velocity
-_LIMITS = np.array([4.8, np.pi / 7.5], np.float32)  # as in CartPole
-_MASKED = Box(-_LIMITS, _LIMITS, dtype=np.float32)
+from gymnasium.wrappers import TransformObservation
 
 
-class MaskedCartPole(CartPoleEnv):
+def masked_cart_pole(render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """CartPole without its velocities: to balance the pole, an agent must remember."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode=render_mode)
-        self.observation_space = _MASKED
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        observation, info = super().reset(**kwargs)
-        return observation[_SEEN], info
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation[_SEEN], reward, terminated, truncated, info
-
-
-class MaskedCartPoleVector(CartPoleVectorEnv):
-    """The same level as a native vector environment."""
-
-    def __init__(self, num_envs: int = 1, max_episode_steps: int = 500) -> None:
-        super().__init__(num_envs=num_envs, max_episode_steps=max_episode_steps)
-        self.single_observation_space = _MASKED
-        self.observation_space = batch_space(_MASKED, num_envs)
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        observation, info = super().reset(**kwargs)
-        return observation[:, _SEEN], info
-
-    def step(self, action: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation[:, _SEEN], reward, terminated, truncated, info
+    limits = np.array([4.8, np.pi / 7.5], np.float32)  # as in CartPole
+    return TransformObservation(
+        CartPoleEnv(render_mode=render_mode), lambda seen: seen[[0, 2]], Box(-limits, limits)
+    )
 
 
 class PacedCartPoleVector(CartPoleVectorEnv):
@@ -102,7 +73,10 @@ class Scripted(gymnasium.Env[np.ndarray, Any]):
 
 
 class Pictures(gymnasium.Env[np.ndarray, Any]):
-    """Shows pictures that get a little brighter at each step; episodes last 7 steps."""
+    """Shows pictures that get a little brighter at each step; episodes last 7 steps.
+
+    Rewards with the sum of the action, as it was received.
+    """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
@@ -112,10 +86,11 @@ class Pictures(gymnasium.Env[np.ndarray, Any]):
         dtype: str = "uint8",
         high: float = 255,
         render_mode: str | None = None,
+        action_space: Any = Discrete(2),  # noqa: B008
     ) -> None:
         self.render_mode = render_mode
         self.observation_space = Box(0, high, shape, np.dtype(dtype).type)
-        self.action_space = Discrete(2)
+        self.action_space = action_space
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(**kwargs)
@@ -123,8 +98,9 @@ class Pictures(gymnasium.Env[np.ndarray, Any]):
         return self._picture(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
         self._step += 1
-        return self._picture(), float(action), self._step == 7, False, {}
+        return self._picture(), float(np.sum(action)), self._step == 7, False, {}
 
     def render(self) -> np.ndarray:
         return self._picture()
@@ -180,78 +156,22 @@ class Catch(gymnasium.Env[np.ndarray, Any]):
         return cells.repeat(self._PIXELS, 0).repeat(self._PIXELS, 1)[..., None]
 
 
-class Everything(Pictures):
-    """Has observations of several parts, and several actions at once."""
+class Samples(gymnasium.Env[Any, Any]):
+    """Shows samples of a space, the same in each episode of 7 steps."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._images = self.observation_space
-        self.observation_space: Any = Dict(
-            {"picture": self._images, "text": Text(20), "choice": Discrete(3)}
-        )
-        self.action_space: Any = MultiDiscrete([2, 3])
+    def __init__(self, observation_space: Any, action_space: Any = Discrete(3)) -> None:  # noqa: B008
+        self.observation_space, self.action_space = observation_space, action_space
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return super().step(action[0])
-
-    def _picture(self) -> Any:
-        slope = np.arange(24 * 32 * 3).reshape(24, 32, 3) % 100
-        picture = (slope + 20 * self._step).astype(np.uint8)
-        return {"picture": picture, "text": "go to the ball", "choice": 1}
-
-
-class ThreeActions(Pictures):
-    """Has one action more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = Discrete(3)
-
-
-class ContinuousPictures(Pictures):
-    """Has numbers as actions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space: Any = Box(-1, 1, (1,))
-
-
-class Goals(gymnasium.Env[Any, Any]):
-    """Names its parts as levels with goals do, and in other ways that need not be variables."""
-
-    def __init__(self) -> None:
-        names = ("observation", "achieved_goal", "two words", "two-words", "größe")
-        self.observation_space: Any = Dict({name: Box(-1, 1, (2,)) for name in names})
-        self.action_space = Discrete(3)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(**kwargs)
+        self.observation_space.seed(0)
         self._step = 0
-        return self._seen(), {}
+        return self.observation_space.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._step += 1
-        return self._seen(), float(action), self._step == 7, False, {}
-
-    def _seen(self) -> dict[str, np.ndarray]:
-        return {
-            name: self.np_random.uniform(-1, 1, 2).astype(np.float32)
-            for name in self.observation_space
-        }
-
-
-class Echo(Pictures):
-    """Rewards with the sum of the action, as it was received."""
-
-    def __init__(self, action_space: Any) -> None:
-        super().__init__()
-        self.action_space: Any = action_space
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        return super().step(np.sum(action))
+        seen = self.observation_space.sample()
+        return seen, float(np.sum(action)), self._step == 7, False, {}
 
 
 class CountedCartPole(CartPoleEnv):
@@ -277,9 +197,7 @@ class SeedsCartPole(CartPoleEnv):
         return super().reset(seed=seed, **settings)
 
 
-def register(
-    name: str, single: type | None = None, *, vector: type | None = None, **settings: Any
-) -> None:
+def register(name: str, single: Any = None, *, vector: type | None = None, **settings: Any) -> None:
     """Makes a level known to Gymnasium: its environment, its native vector environment, or both."""
     entry_point, vector_entry_point = (
         None if each is None else f"{each.__module__}:{each.__name__}" for each in (single, vector)
@@ -293,7 +211,7 @@ def register(
     )
 
 
-register("MaskedCartPole-v1", MaskedCartPole, vector=MaskedCartPoleVector, max_episode_steps=500)
+register("MaskedCartPole-v1", masked_cart_pole, max_episode_steps=500)
 register("SeedsCartPole-v1", SeedsCartPole, max_episode_steps=500)
 register("ShortCartPole-v1", CartPoleEnv, vector=CartPoleVectorEnv, max_episode_steps=100)
 register("Scripted-v0", Scripted, kwargs={"script": SCRIPT})
@@ -306,19 +224,34 @@ register("UnboundedPictures-v0", Pictures, kwargs={"dtype": "float32", "high": n
 register("ArrayRewards-v0", ArrayRewards)
 register("GreyWithChannel-v0", Pictures, kwargs={"shape": (24, 32, 1)})
 register("Catch-v0", Catch)
-register("Everything-v0", Everything)
-register("ThreeActions-v0", ThreeActions)
-register("ContinuousPictures-v0", ContinuousPictures)
+register(
+    "Everything-v0",
+    Samples,
+    kwargs={
+        "observation_space": Dict(
+            {"picture": Box(0, 255, (24, 32, 3), np.uint8), "text": Text(20), "choice": Discrete(3)}
+        ),
+        "action_space": MultiDiscrete([2, 3]),
+    },
+)
+# Parts as levels with goals name them, and in other ways that need not be variables.
+_NAMES = ("observation", "achieved_goal", "two words", "two-words", "größe")
+register(
+    "Goals-v0",
+    Samples,
+    kwargs={"observation_space": Dict({name: Box(-1, 1, (2,)) for name in _NAMES})},
+)
 for _name, _space in {
-    "Narrow": Box(-1, 1, (2,)),
-    "Wide": Box(-2, 4, (2, 1), np.float64),
-    "FromZero": MultiDiscrete([2, 3]),
-    "FromFive": MultiDiscrete([2, 3], start=[5, 7]),
-    "Bits": MultiBinary(2),
-    "TwoTwo": MultiDiscrete([2, 2], start=[1, 1]),
+    "ThreeActions": Discrete(3),
+    "ContinuousPictures": Box(-1, 1, (1,)),
+    "NarrowEcho": Box(-1, 1, (2,)),
+    "WideEcho": Box(-2, 4, (2, 1), np.float64),
+    "FromZeroEcho": MultiDiscrete([2, 3]),
+    "FromFiveEcho": MultiDiscrete([2, 3], start=[5, 7]),
+    "BitsEcho": MultiBinary(2),
+    "TwoTwoEcho": MultiDiscrete([2, 2], start=[1, 1]),
 }.items():
-    register(f"{_name}Echo-v0", Echo, kwargs={"action_space": _space})
-register("Goals-v0", Goals)
+    register(f"{_name}-v0", Pictures, kwargs={"action_space": _space})
 register("CountedCartPole-v1", CountedCartPole, max_episode_steps=500)
 register("PacedCartPole-v1", vector=PacedCartPoleVector)
 register("CalmCartPole-v1", vector=CalmCartPoleVector)

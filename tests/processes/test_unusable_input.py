@@ -175,7 +175,7 @@ def test_a_stop_request_during_the_exit_does_not_change_the_status():
     ("process", "code"),
     [((), 2), (("--job_name=actor",), 1), (("--join", "--job_name=actor"), 1)],
 )
-@pytest.mark.parametrize("name", ["NeedsFile-v0", "NeedsFile"])
+@pytest.mark.parametrize("name", ["NeedsFile-v0", "needs_file"])
 def test_a_level_that_raises_now_may_work_after_an_actors_restart(
     run_here, tmp_path, name, process, code
 ):

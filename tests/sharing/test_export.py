@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 import subprocess
@@ -153,20 +152,6 @@ def test_an_empty_folder_that_is_there_stays_the_same_one(folder: Path) -> None:
     assert mount.stat().st_ino == before
     names = [{path.name for path in each.iterdir()} for each in (mount, folder / "shared")]
     assert names[0] == names[1]
-
-
-@pytest.mark.long
-def test_the_curve_of_several_levels_is_the_mean_over_them(tmp_path: Path) -> None:
-    """As in a report: levels with short games do not count more."""
-    flags = ("--total_environment_frames=5000", "--num_actors=1", "--metrics_interval_s=0.1")
-    levels = "--level_name=CartPole-v1,CartPole-v0"
-    python(str(PROJECT / "run_experiment.py"), levels, "--logdir=run", *flags, cwd=tmp_path)
-    export(tmp_path, "shared")
-    header, *_, last = (tmp_path / "shared" / "curve.csv").read_text().splitlines()
-    assert header == "environment_frames,minutes,mean_over_levels"
-    with (tmp_path / "run" / "metrics-levels.csv").open(newline="") as file:
-        means = [float(row["episode_return_mean"]) for row in csv.DictReader(file)]
-    assert float(last.split(",")[-1]) == pytest.approx(sum(means[-2:]) / 2, rel=1e-4)
 
 
 @pytest.mark.parametrize("levels", [1, 2])
