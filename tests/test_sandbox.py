@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import subprocess
@@ -124,15 +123,6 @@ def test_what_one_process_would_learn_wrongly_is_refused(words: list[str]) -> No
     done = call("one_process.py", *words)
     assert done.returncode == 2
     assert words[0].partition("=")[0] in done.stderr.splitlines()[-1], done.stderr
-
-
-@pytest.mark.long
-def test_a_soak_kills_actors_and_draws_what_grows(tmp_path: Path) -> None:
-    done = call("soak.py", f"{tmp_path}/out", "--minutes=0.6", "--kill_every_s=5", "--num_actors=1")
-    assert re.search(r"[1-9] actors killed, [1-9][\d,]* agent steps", done.stdout), done.stderr
-    with (tmp_path / "out.csv").open(newline="") as file:
-        assert all(float(row["memory_mb"]) > 100 for row in csv.DictReader(file))
-    assert (tmp_path / "out.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
