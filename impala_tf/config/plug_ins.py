@@ -24,7 +24,7 @@ WRITTEN = "notebook_"
 FOLDERS_VARIABLE = "IMPALA_TF_MODULES"
 """Environment variable with more folders of the user's modules, separated as in PATH."""
 _NOT_OF_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
-_FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def is_own(name: str | None) -> bool:
@@ -44,15 +44,12 @@ def modules(flags: Mapping[str, Any]) -> list[str]:
 
 
 def problems(flags: Mapping[str, Any]) -> list[str]:
-    """Returns one line for each callback or wrapper that is not module:NAME. Imports nothing."""
+    """Returns one line for each callback that is not module:NAME. Imports nothing."""
+    form = "module:Class, such as my_module:MyCallback"
     return [
-        f"--{flag}={flags[flag]}: '{name}' is not {form}"
-        for flag, form in (
-            ("callbacks", "module:Class, such as my_module:MyCallback"),
-            ("level_wrappers", "module:name, such as my_levels:MyWrapper"),
-        )
-        for name in split(flags[flag])
-        if _FORM.fullmatch(name) is None
+        f"--callbacks={flags['callbacks']}: '{name}' is not {form}"
+        for name in split(flags["callbacks"])
+        if FORM.fullmatch(name) is None
     ]
 
 
@@ -63,7 +60,7 @@ def split(text: str) -> tuple[str, ...]:
 
 def parts(flag: str, name: str) -> tuple[str, str]:
     """Returns the module and the name of module:NAME. Raises ConfigError for any other form."""
-    if _FORM.fullmatch(name) is None:
+    if FORM.fullmatch(name) is None:
         raise ConfigError(f"--{flag}={name}: must be module:NAME")
     module, _, attribute = name.partition(":")
     return module, attribute

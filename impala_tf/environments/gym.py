@@ -117,12 +117,8 @@ def _look(env: EnvironmentConfig) -> tuple[Looks, int]:
         else:
             made = make_one(env)
             space, actions = made.observation_space, made.action_space
-            limits = []
-            wrapped: Any = made
-            while isinstance(wrapped, gymnasium.Wrapper):
-                if isinstance(wrapped, TimeLimit):
-                    limits.append(wrapped._max_episode_steps)
-                wrapped = wrapped.env
+            wrappers = own_levels.wrappers_of(made)
+            limits = [each._max_episode_steps for each in wrappers if isinstance(each, TimeLimit)]
         limit = min((math.ceil(limit) for limit in limits if limit), default=0)
         _seen[env] = maker, Looks(space, actions, dict(made.metadata)), limit
         close(made) if isinstance(made, VectorEnv) else made.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -11,7 +11,7 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError, plug_ins
-from impala_tf.config.own_levels import level_kwargs
+from impala_tf.config.own_levels import level_kwargs, level_wrappers
 from impala_tf.environments.registered import Maker, find
 from impala_tf.environments.suite import explained
 
@@ -19,6 +19,11 @@ Environment = gymnasium.Env[Any, Any]
 
 # Arguments that Gymnasium itself takes, for any registered level.
 _OF_GYMNASIUM = ("max_episode_steps", "disable_env_checker")
+# {Gymnasium's wrappers that normalise: the flag that does}.
+_NORMALIZERS = {
+    "NormalizeReward": "--value_normalization=running",
+    "NormalizeObservation": "--observation_normalization=elementwise",
+}
 
 
 def make(env: EnvironmentConfig, render_mode: str | None = None) -> Environment:
@@ -41,21 +46,29 @@ def make(env: EnvironmentConfig, render_mode: str | None = None) -> Environment:
     except (Exception, SystemExit) as error:
         raise not_made(env, error) from error
     made = _environment(flag, made)
-    for name in plug_ins.split(env.level_wrappers):
-        made = _wrapped(name, made)
+    for name, arguments in level_wrappers(env.level_wrappers):
+        made = _wrapped(name, arguments, made)
+    _check_normalizers(made)
     return made
+
+
+def wrappers_of(env: Environment) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
+    """Yields the wrappers of an environment, the outermost first."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
 
 
 def modules_of_wrappers(env: EnvironmentConfig) -> set[str]:
     """Returns the modules that --level_wrappers names."""
-    return {name.rpartition(":")[0] for name in plug_ins.split(env.level_wrappers)}
+    return {name.rpartition(":")[0] for name, _ in level_wrappers(env.level_wrappers)}
 
 
 def described(env: EnvironmentConfig) -> str:
     """Returns a level's name with its arguments and wrappers, for the protocol."""
     kwargs = f" {env.level_kwargs}" if env.level_kwargs else ""
-    names = " and ".join(plug_ins.split(env.level_wrappers))
-    return f"{env.level_name}{kwargs}" + (f" wrapped by {names}" if names else "")
+    wrappers = f" wrapped by {env.level_wrappers}" if env.level_wrappers.strip() else ""
+    return f"{env.level_name}{kwargs}{wrappers}"
 
 
 def may_render(maker: Maker) -> bool:
@@ -67,12 +80,14 @@ def may_render(maker: Maker) -> bool:
         return False
     creator = _creator(maker)
     signature, metadata = _signature(creator), getattr(creator, "metadata", None)
-    if signature is not None and not _takes(signature, "render_mode"):
+    parameters = {} if signature is None else signature.parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if signature is not None and not takes_any and "render_mode" not in parameters:
         return False
     # For other callables, and for wrappers, only the environment knows its render modes.
     if not inspect.isclass(creator) or not isinstance(metadata, Mapping):
         return True
-    return "rgb_array" in metadata.get("render_modes", ())
+    return "rgb_array" in (metadata.get("render_modes") or ())
 
 
 def not_made(env: EnvironmentConfig, error: BaseException) -> ConfigError:
@@ -133,18 +148,34 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _takes(signature: inspect.Signature, name: str) -> bool:
-    kinds = (parameter.kind for parameter in signature.parameters.values())
-    return name in signature.parameters or inspect.Parameter.VAR_KEYWORD in kinds
-
-
-def _wrapped(name: str, env: Environment) -> Environment:
+def _wrapped(name: str, arguments: Mapping[str, Any], env: Environment) -> Environment:
     flag, wrapper = f"--level_wrappers={name}", plug_ins.load("level_wrappers", name)
+    if (signature := _signature(wrapper)) is not None:
+        try:
+            signature.bind(env, **arguments)
+        except TypeError as error:
+            raise ConfigError(
+                f"{flag}: {error}; give its arguments as {name}{{...}}, a JSON object"
+                f" ({', '.join(list(signature.parameters)[1:])})"
+            ) from None
     try:
-        made = wrapper(env)
+        made = wrapper(env, **arguments)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{flag}: raised {plug_ins.raised(error)}") from error
     return _environment(flag, made)
+
+
+def _check_normalizers(env: Environment) -> None:
+    """Raises ConfigError if a wrapper normalises with statistics of its own.
+
+    Each environment would have others, no checkpoint has them, and returns would be in their units.
+    """
+    for name in (kind.__name__ for each in wrappers_of(env) for kind in type(each).__mro__):
+        if name in _NORMALIZERS:
+            raise ConfigError(
+                f"--level_wrappers: leave out {name}, whose statistics no checkpoint has and each"
+                f" environment has for itself; {_NORMALIZERS[name]} does that for all of a run"
+            )
 
 
 def _environment(flag: str, made: Any) -> Environment:

@@ -36,8 +36,10 @@ def own_names(given: Given) -> str:
     """
     # Imported here: a Docker build uses this module before any package is installed.
     from impala_tf.config import plug_ins
+    from impala_tf.config.own_levels import level_wrappers
 
-    named = (given["level_name"], given["level_wrappers"], *plug_ins.names(given.everything()))
+    wrappers = (name for name, _ in level_wrappers(given["level_wrappers"]))
+    named = (given["level_name"], *wrappers, *plug_ins.names(given.everything()))
     return ",".join(filter(None, named))
 
 
