@@ -66,7 +66,7 @@ class BatchedEnvironment:
 
     def reset(self) -> EnvOutput:
         """Starts new games everywhere and returns their first step. Drops unfinished games."""
-        with exits_are_errors():
+        with exits_are_errors(self._env):
             observation, _ = self._env.reset()
         self._game_over = self._cut = self._none
         self._returns.fill(0)
@@ -85,7 +85,7 @@ class BatchedEnvironment:
 
     def step(self, actions: np.ndarray) -> EnvOutput:
         """Takes actions [N, *ActionSpec.shape] and returns the next step."""
-        with exits_are_errors():
+        with exits_are_errors(self._env):
             observation, reward, terminated, truncated, info = self._env.step(
                 self._to_environment(actions)
             )
@@ -152,9 +152,12 @@ def cut_times(env: VectorEnv[Any, Any, Any], time_limit: int, seed: int) -> np.n
 
 
 @contextlib.contextmanager
-def exits_are_errors() -> Iterator[None]:
-    """Turns sys.exit() in a level's code into a RuntimeError, since it does not end the run."""
+def exits_are_errors(env: VectorEnv[Any, Any, Any]) -> Iterator[None]:
+    """Turns the end of a level's process, or sys.exit() in its code, into a RuntimeError."""
     try:
         yield
+    except (EOFError, ConnectionError) as error:
+        codes = [process.exitcode for process in getattr(env.unwrapped, "processes", ())]
+        raise RuntimeError(f"a process of the environments ended; exit codes: {codes}") from error
     except SystemExit as end:
         raise RuntimeError(f"the level ended its process: {plug_ins.raised(end)}") from end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import logging
@@ -10,7 +11,8 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -49,7 +51,16 @@ def in_processes(
     """
     make_here = functools.partial(_made, make, looks, os.getpid())
     with _main_hidden():
-        return AsyncVectorEnv([make_here] * num_envs, context="spawn")
+        # Not as daemons, which may not start processes: a level may have a simulator.
+        vector = AsyncVectorEnv([make_here] * num_envs, context="spawn", daemon=False)
+    # Otherwise this process would wait for them at its end, if nobody closes them.
+    atexit.register(_kill, vector.processes)
+    return vector
+
+
+def _kill(processes: Iterable[BaseProcess]) -> None:
+    for process in processes:
+        process.kill()
 
 
 class _StandIn(gymnasium.Env[Any, Any]):
@@ -112,12 +123,8 @@ def close(vector: VectorEnv[Any, Any, Any]) -> None:
 
 
 def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) -> None:
-    def kill() -> None:
-        for process in inner.processes:
-            process.kill()
-
     # Gymnasium waits for the processes without a limit, and a level's close() may hang.
-    timer = threading.Timer(_END_S, kill)
+    timer = threading.Timer(_END_S, _kill, [inner.processes])
     timer.start()
     try:
         vector.close(timeout=_CLOSE_S)
@@ -125,7 +132,7 @@ def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) ->
         _log.warning("a worker process of the environments had ended: %r", error)
     finally:
         timer.cancel()
-        kill()
+        _kill(inner.processes)
         for process in inner.processes:
             process.join()
         inner.closed = True

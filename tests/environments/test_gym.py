@@ -40,6 +40,13 @@ def test_processes_behave_like_single_environments() -> None:
     environment.close()
 
 
+def test_a_level_may_start_processes_in_its_own() -> None:
+    """Daemons may not, but levels with a simulator are those that need a process."""
+    environment = environment_of(in_processes("WithSimulator"), num_envs=2)
+    assert environment.reset().observation.shape == (2, 4)
+    environment.close()
+
+
 @pytest.mark.parametrize("processes", [True, False])
 def test_a_level_is_made_once_for_its_spec_and_once_for_each_environment(
     processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,6 +72,19 @@ def test_an_environment_that_cannot_be_made_in_its_process_says_why() -> None:
     environment.close()
 
 
+def test_a_process_that_ends_is_no_broken_connection() -> None:
+    """A crash of a simulator, or the kernel's OOM killer: the exit code says which."""
+    env = level(
+        f"{BROKEN_WORLDS}:FaultyCartPole", level_kwargs='{"fault": "die"}',
+        environment_processes=True,
+    )  # fmt: skip
+    environment = environment_of(env, num_envs=1)
+    environment.reset()
+    with pytest.raises(RuntimeError, match=r"a process .* ended; exit codes: \[3\]"):
+        environment.step(actions(0))
+    environment.close()
+
+
 UNGUARDED = f"""
 print("the script runs", flush=True)
 from tests.helpers.games import environment_of, level
@@ -72,11 +92,10 @@ environment = environment_of(
     level("{WORLDS}:Pictures-v0", environment_processes=True), num_envs=2
 )
 print(environment.reset().observation.shape, flush=True)
-environment.close()
 """
 
 
-def test_processes_do_not_run_the_user_s_script_again(tmp_path: Path) -> None:
+def test_processes_do_not_run_the_user_s_script_again_nor_outlive_it(tmp_path: Path) -> None:
     """Without a guard, each would make environments, too, and fail: a notebook's habit."""
     (tmp_path / "script.py").write_text(UNGUARDED)
     done = subprocess.run(

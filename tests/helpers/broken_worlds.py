@@ -30,6 +30,7 @@ _WRONG: dict[str, Callable[..., Any]] = {
     "info": lambda *result: (*result[:-1], "nothing"),
     "raise": lambda *result: _raise(RuntimeError("the pole is broken")),
     "exit": lambda *result: sys.exit(0),
+    "die": lambda *result: os._exit(3),
     "hang": lambda *result: time.sleep(1000),
 }
 """{a fault: what a method returns instead of its result}."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -172,6 +173,19 @@ class Samples(gymnasium.Env[Any, Any]):
         self._step += 1
         seen = self.observation_space.sample()
         return seen, float(np.sum(action)), self._step == 7, False, {}
+
+
+class WithSimulator(CartPoleEnv):
+    """Starts a process, as levels with a simulator do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        context = multiprocessing.get_context("spawn")
+        self._simulator = context.Process(target=time.sleep, args=(60,), daemon=True)
+        self._simulator.start()
+
+    def close(self) -> None:
+        self._simulator.kill()
 
 
 class CountedCartPole(CartPoleEnv):
