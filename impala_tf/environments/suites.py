@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -228,8 +230,9 @@ class RenderedGame:
         self._level_name = level.level_name
         self._vector = Seeded(rendered, seed)
         self.environment = BatchedEnvironment(self._vector)
-        usual_fps: float = self._vector.metadata.get("render_fps", _USUAL_FPS)
-        self.fps = usual_fps / spec(env).frames_per_step
+        fps: Any = self._vector.metadata.get("render_fps")  # may be None or a NumPy number
+        is_rate = isinstance(fps, numbers.Real) and 0 < float(fps) < math.inf
+        self.fps = float(fps if is_rate else _USUAL_FPS) / spec(env).frames_per_step
 
     def frame(self) -> np.ndarray:
         """Returns the picture of the last step, uint8 [H, W, 3].

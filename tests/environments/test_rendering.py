@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+from typing import Any
 
 import cv2
 import numpy as np
@@ -22,6 +23,7 @@ from tests.helpers.games import (
     level,
     random_steps,
 )
+from tests.helpers.worlds import Pictures
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +50,19 @@ def test_a_frame_shows_the_current_step() -> None:
         np.testing.assert_array_equal(game.frame(), output.observation[0])
         output = game.environment.step(actions(0))
     game.close()
+
+
+@pytest.mark.parametrize(
+    ("fps", "expected"), [(None, 30), (np.float32(10), 10), (np.int64(20), 20), (0, 30), ("x", 30)]
+)
+def test_a_level_may_say_in_many_ways_how_fast_it_is(
+    monkeypatch: pytest.MonkeyPatch, fps: Any, expected: float
+) -> None:
+    """Encoders take only Python's numbers, and a game would be played in vain."""
+    monkeypatch.setitem(Pictures.metadata, "render_fps", fps)
+    game = RenderedGame(level(f"{WORLDS}:Pictures-v0"), seed=1)
+    game.close()
+    assert (game.fps, type(game.fps)) == (expected, float)
 
 
 def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
