@@ -6,10 +6,11 @@ import ctypes.util
 import functools
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium import Space
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
@@ -58,17 +59,22 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     """
     if vector := _own_vector(env, num_envs):
         return vector
-    make_here = functools.partial(make_one, env)
+    looks, _ = _look(env)
+    make_here = functools.partial(make_one, env, offsets=looks.offsets)
     if env.environment_processes:
-        return in_processes(make_here, num_envs, _look(env)[0])
+        return in_processes(make_here, num_envs, looks)
     return SyncVectorEnv([make_here] * num_envs)
 
 
-def make_one(env: EnvironmentConfig, render_mode: str | None = None) -> spaces.Simplify:
+def make_one(
+    env: EnvironmentConfig,
+    render_mode: str | None = None,
+    offsets: Mapping[str, np.ndarray] | None = None,
+) -> spaces.Simplify:
     """Returns one environment. Raises as `make` does."""
     made = own_levels.make(env, render_mode)
     try:
-        return spaces.Simplify(made, env.level_name, env.num_action_repeats)
+        return spaces.Simplify(made, env.level_name, env.num_action_repeats, offsets)
     except ValueError as error:
         raise ConfigError(f"--level_name={env.level_name}: {error}") from error
 
@@ -81,8 +87,9 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """
     if may_render(env):
         _draw_without_screen()
-        vector = SyncVectorEnv([functools.partial(make_one, env, "rgb_array")])
-        if "rgb_array" in vector.metadata.get("render_modes", ()):
+        offsets = _look(env)[0].offsets
+        vector = SyncVectorEnv([functools.partial(make_one, env, "rgb_array", offsets)])
+        if "rgb_array" in (vector.metadata.get("render_modes") or ()):
             return vector
         close(vector)
     raise ConfigError(
@@ -111,16 +118,19 @@ def _look(env: EnvironmentConfig) -> tuple[Looks, int]:
     maker = find(env.level_name)  # another one if the user has changed the function
     if env not in _seen or _seen[env][0] is not maker:
         made: Any
+        offsets = None
         if made := _own_vector(env, 1):
             space, actions = made.single_observation_space, made.single_action_space
             limits = [made.spec.max_episode_steps if made.spec else None]
         else:
             made = make_one(env)
-            space, actions = made.observation_space, made.action_space
+            offsets = spaces.offsets_of(made.env)
+            space, _ = spaces.simplified(made.env.observation_space, offsets)
+            actions = made.action_space
             wrappers = own_levels.wrappers_of(made)
             limits = [each._max_episode_steps for each in wrappers if isinstance(each, TimeLimit)]
         limit = min((math.ceil(limit) for limit in limits if limit), default=0)
-        _seen[env] = maker, Looks(space, actions, dict(made.metadata)), limit
+        _seen[env] = maker, Looks(space, actions, dict(made.metadata), offsets), limit
         close(made) if isinstance(made, VectorEnv) else made.close()
     return _seen[env][1:]
 
@@ -160,16 +170,11 @@ def _misfit(vector: VectorEnv[Any, Any, Any]) -> str:
         return f"its vector environment has the autoreset mode {mode}; NEXT_STEP is needed"
     try:
         spaces.action_spec(vector.single_action_space)
-        if _is_converted(space):
+        if spaces.simplified(space)[0] != space:
             return f"its vector environment has observations {space}; images must be [H, W, C]"
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _is_converted(space: Space[Any]) -> bool:
-    """Returns whether agents see other observations than those of a level's space."""
-    return spaces.simplified(space)[0] != space
 
 
 def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:

@@ -7,10 +7,11 @@ dictionaries of them, with uint8 images whose channels are last.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -30,6 +31,9 @@ MAX_WORDS = 32
 WORD_BUCKETS = 1000
 """Words are hashed to 1 .. WORD_BUCKETS (as in the agent of the IMPALA paper); 0: no word."""
 _MAX_ONE_HOT = 100_000
+_FAR = 2.0**14
+"""From here on, float32 cannot express steps of 0.001."""
+_OFFSET_BITS = 12
 
 
 class Words(Box):
@@ -56,17 +60,22 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
       env: the environment.
       level_name: the level's name, for errors; '': the class of the environment.
       repeats: how often a step repeats its action.
+      offsets: those of `offsets_of`.
 
     Raises:
       ValueError: agents cannot see the observations, or cannot choose the actions.
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], level_name: str = "", repeats: int = 1
+        self,
+        env: gymnasium.Env[Any, Any],
+        level_name: str = "",
+        repeats: int = 1,
+        offsets: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         super().__init__(env)
         self._repeats = repeats
-        self.observation_space, self._convert = simplified(env.observation_space)
+        self.observation_space, self._convert = simplified(env.observation_space, offsets)
         action_spec(env.action_space)
         self._level_name = level_name or type(env.unwrapped).__name__
         self._unchecked = {"reset", "step"}
@@ -136,25 +145,57 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
             _log.warning("the level's close() raised %s", plug_ins.raised(error))
 
 
-def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
+def simplified(
+    space: Space[Any], offsets: Mapping[str, np.ndarray] | None = None
+) -> tuple[Space[Any], Callable[[Any], Any]]:
     """Returns the simple form of a space, a `Box` or a flat `Dict` of `Box`, and the conversion.
+
+    Args:
+      space: a level's observations.
+      offsets: those of `offsets_of`.
 
     Raises:
       ValueError: agents cannot see the space; the message describes why.
     """
     if not isinstance(space, (Dict, Tuple)):
-        return _simplified_part(space)
+        return _simplified_part(space, "observation", (offsets or {}).get(""))
     names = [name for name, _, _ in named_parts(space)]
     if not names:
         raise ValueError(f"has observations {space}, which hold nothing to see")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"has two parts of observations that would be called '{twice[0]}'")
     simple = {
-        name: _simplified_part(part, f"observation.{name}") for name, part, _ in named_parts(space)
+        name: _simplified_part(part, f"observation.{name}", (offsets or {}).get(name))
+        for name, part, _ in named_parts(space)
     }
     return Dict({name: box for name, (box, _) in simple.items()}), lambda observation: {
         name: simple[name][1](value) for name, _, value in named_parts(space, observation)
     }
+
+
+def offsets_of(env: gymnasium.Env[Any, Any]) -> dict[str, np.ndarray]:
+    """Returns {part: what to subtract, float64, before its numbers become float32}.
+
+    That is for numbers that would lose digits which matter, such as metres of a map, or seconds
+    since 1970. Their first values tell; they are rounded, so that all processes find the same.
+    """
+    space = env.observation_space
+    found: dict[str, np.ndarray] = {}
+    if not any(_is_lossy(part) for _, part, _ in named_parts(space)):
+        return {}
+    with contextlib.suppress(Exception, SystemExit):  # what is wrong is said where it is played
+        for name, part, value in named_parts(space, env.reset(seed=0)[0]):
+            if _is_lossy(part):
+                near = np.nan_to_num(np.asarray(value, np.float64), posinf=0, neginf=0)
+                far = np.where(np.abs(near) >= _FAR, near, 0)
+                unit = np.ldexp(1.0, np.frexp(far)[1] - _OFFSET_BITS)
+                found[name] = np.round(far / unit) * unit
+    return {name: offset for name, offset in found.items() if offset.any()}
+
+
+def _is_lossy(part: Space[Any]) -> bool:
+    is_vector = isinstance(part, Box) and len(part.shape) < 3
+    return is_vector and not np.can_cast(part.dtype, np.float32)
 
 
 def observation_spec(space: Space[Any]) -> ObservationSpec | dict[str, ObservationSpec]:
@@ -290,8 +331,11 @@ def named_parts(
 
 
 def _simplified_part(
-    space: Space[Any], name: str = "observation"
+    space: Space[Any], name: str = "observation", offset: np.ndarray | None = None
 ) -> tuple[Box, Callable[[Any], np.ndarray]]:
+    if offset is not None:
+        nearer = Box(-np.inf, np.inf, offset.shape, np.float32)
+        return nearer, lambda observation: np.asarray(observation - offset, np.float32)
     if isinstance(space, Box):
         simple, convert = as_image(space, name) or (space, lambda observation: observation)
         _part_spec(simple)

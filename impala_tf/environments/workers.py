@@ -11,11 +11,12 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
@@ -34,6 +35,7 @@ class Looks(NamedTuple):
     observation_space: Space[Any]
     action_space: Space[Any]
     metadata: dict[str, Any]
+    offsets: Mapping[str, np.ndarray] | None = None  # see `spaces.offsets_of`
 
 
 def in_processes(
@@ -70,7 +72,7 @@ class _StandIn(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, looks: Looks, problem: str = "") -> None:
-        self.observation_space, self.action_space, self.metadata = looks
+        self.observation_space, self.action_space, self.metadata, _ = looks
         self._problem = problem
 
     def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:

@@ -188,6 +188,31 @@ def test_levels_of_all_kinds_play(name: str) -> None:
             assert (value.shape, value.dtype) == ((3, *seen.shape), seen.dtype)
 
 
+def far(offset: float, part: str = "") -> gymnasium.Env:
+    """CartPole in the coordinates of a map, with other digits than float32 has."""
+    box = Box(-np.inf, np.inf, (4,), np.float64)
+    space, env = (Dict({part: box}) if part else box), gymnasium.make("CartPole-v1")
+
+    def see(observation: Any) -> Any:
+        there = observation.astype(np.float64) + offset
+        return {part: there} if part else there
+
+    return gymnasium.wrappers.TransformObservation(env, see, space)
+
+
+@pytest.mark.parametrize("processes", [True, False])
+@pytest.mark.parametrize("kwargs", ['{"offset": -5e6}', '{"offset": 1.7e9, "part": "x"}'])
+def test_numbers_far_from_zero_keep_their_digits(kwargs: str, processes: bool) -> None:
+    """As float32, all numbers of a game would be the same, and nothing could be learned."""
+    env = level(f"{__name__}:far", level_kwargs=kwargs, environment_processes=processes)
+    environment = environment_of(env, num_envs=2)
+    outputs = [environment.reset(), *(environment.step(np.ones(2, np.int32)) for _ in range(7))]
+    environment.close()
+    seen = np.array([parts_of(output.observation).popitem()[1][0] for output in outputs])
+    assert seen.dtype == np.float32
+    assert [len(set(column)) for column in seen[:, [1, 3]].T] == [8, 8]  # velocities
+
+
 def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
     env = level(f"{WORLDS}:Everything-v0", environment_processes=True)
     environment = environment_of(env, num_envs=2)

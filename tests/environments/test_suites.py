@@ -154,7 +154,8 @@ def test_levels_are_listed_without_the_extra(monkeypatch: pytest.MonkeyPatch) ->
 def test_pictures_of_vector_environments_have_channels_last(entry_point, channels) -> None:
     """Otherwise agents would see few rows; one environment at a time, they can be turned."""
 
-    def rows(num_envs: int) -> SyncVectorEnv:
+    def rows(**given: Any) -> Any:
+        num_envs = given["num_envs"]
         return SyncVectorEnv([lambda: Pictures((channels, 16, 16))] * num_envs)
 
     gymnasium.registry.pop("Rows-v0", None)
