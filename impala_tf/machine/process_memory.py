@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from pathlib import Path
 
 _PROC = Path("/proc/self")
 _INTERVAL_S = 5.0
+_M_ARENA_MAX = -8  # malloc.h, see mallopt(3)
 
 
 def peak_mib(proc: Path = _PROC) -> float | None:
@@ -28,6 +31,16 @@ def peak_mib(proc: Path = _PROC) -> float | None:
         return None
     children = (_peak_kib(proc.parent / child / "status") or 0 for child in _children(proc))
     return (own + sum(children)) / 1024
+
+
+def use_one_arena() -> None:
+    """Makes all threads allocate from one arena; large tensors come from none.
+
+    With an arena a thread, a Pong run's learner and two actors have 920 MiB in place of 605
+    (`sandbox/benchmark.py start`). Does nothing without glibc.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 class PeakMemory:

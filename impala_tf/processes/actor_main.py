@@ -22,6 +22,7 @@ from impala_tf.environments.batched import BatchedEnvironment, cut_times
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
+from impala_tf.machine import process_memory
 from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.machine.supervision import USELESS
 from impala_tf.processes import tensorflow_startup
@@ -54,6 +55,7 @@ def main(given: Given) -> int:
     """
     config, spec, _, stop = begin(given)
     num_actors = _num_actors(given)
+    process_memory.use_one_arena()
     interface = interface_of_config(config.agent, spec)
     own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
     num_envs = config.process.envs_per_actor

@@ -22,7 +22,7 @@ from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.machine import group_members
+from impala_tf.machine import group_members, process_memory
 from impala_tf.machine.group_members import Members
 from impala_tf.machine.process_lifetime import (
     StopRequest,
@@ -61,6 +61,7 @@ def main(given: Given) -> int:
     logging.getLogger("impala_tf").addHandler(notes)
     run_folder.check_not_exported(logdir)
     raise_descriptor_limit()
+    process_memory.use_one_arena()
     use_threads(configs.learner_threads(config))
     device = select_device(config.process.device)
     start_xla()
