@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import itertools
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
@@ -28,7 +25,6 @@ installation.require(user_commands.SCRIPT)  # before the imports that need packa
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, LevelRaisedError, command_line
-from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import (
     exit_in_time,
     ignore_stop_requests,
@@ -73,8 +69,6 @@ def _run(given: Given) -> int:
         what = given["job_name"]
     if given["join"]:
         return join(given)
-    if what == "train":
-        _refuse_folder_alone(given)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
     if what not in ("train", "actor", "test", "export"):
@@ -83,26 +77,6 @@ def _run(given: Given) -> int:
         tensorflow_startup.import_tensorflow()
     status: int = importlib.import_module(f"impala_tf.{_MAINS[what]}").main(given)
     return status
-
-
-def _refuse_folder_alone(given: Given) -> None:
-    """Raises ConfigError if a command gives the folder of a run without the run's flags.
-
-    The message names the file that has them, so that the user need not type each flag.
-    """
-    if given["logdir"] is None or given["fresh"]:
-        return
-    from impala_tf.processes import provenance
-
-    logdir = Logdir(Path(given["logdir"]))
-    described = provenance.read(logdir)
-    flags = configs.missing(given, described.get("flags", {}), described.get("sources", {}))
-    if flags and logdir.config_file.is_file():
-        missing = " ".join(itertools.starmap(configs.to_flag, flags.items()))
-        raise ConfigError(
-            f"--logdir={logdir.path}: holds a run with {missing}; to resume it, add"
-            f" {shlex.join([f'--config={logdir.config_file}'])}, which has its flags"
-        )
 
 
 def submit(given: Given) -> int:
@@ -189,11 +163,8 @@ def _command(arguments: list[str]) -> int:
         from impala_tf.frontend import main as launcher
 
         return launcher.main(rest, "impala cluster")
-    if name in ("", *_HELP):
+    if name in ("", *_HELP) or (name in ("levels", "agents") and set(rest) & set(_HELP)):
         command_line.print_for_reader(help_pages.overview("impala"))
-        return 0
-    if name == "completion":
-        command_line.print_for_reader(_completion(rest))
         return 0
     if name in help_pages.OTHER_COMMANDS:
         from impala_tf.processes import listings
@@ -207,23 +178,6 @@ def _command(arguments: list[str]) -> int:
     if modes := [word for word in rest if word.partition("=")[0] == "--mode"]:
         raise ConfigError(f"{modes[0]}: the command is {name}; leave the flag out")
     return run(command_line.parse([f"--mode={name}", *rest], _values))
-
-
-def _completion(shell: list[str]) -> str:
-    """Returns a script for bash or zsh that completes commands, flags and their values."""
-    from impala_tf.config import help_pages
-
-    if set(_HELP) & set(shell):
-        return help_pages.other_page("completion")
-    if shell not in (["bash"], ["zsh"]):
-        raise ConfigError("completion: name a shell, bash or zsh")
-    import shtab
-
-    from impala_tf.frontend import main as launcher
-
-    parser = help_pages.command_parser("impala", launcher.parser("impala cluster"))
-    script: str = shtab.complete(parser, shell[0])
-    return script
 
 
 def main() -> int:

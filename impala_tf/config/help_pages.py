@@ -1,4 +1,4 @@
-"""What --help, --help_all and completion show; argparse does the layout.
+"""What --help and --help_all show; argparse does the layout.
 
 argparse does not read the command line of a run (see `words`). A flag's text is the docstring of
 its field in `flags` or a module named NAME_flags.
@@ -74,10 +74,8 @@ OTHER_COMMANDS = {
     "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
     "levels": "list the levels that this machine has; a word filters them, or names a list",
     "agents": "list the networks",
-    "completion": "print a script that completes flags in bash or zsh",
 }
 """{name: what it does} of the commands that are not a --mode."""
-_WORDS = {"levels": " [WORD]", "agents": "", "completion": " bash|zsh"}
 
 
 def overview(prog: str) -> str:
@@ -90,12 +88,6 @@ def overview(prog: str) -> str:
         f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the values "
         "of the\nlevel that --level_name names. --version prints the versions.",
     ])  # fmt: skip
-
-
-def other_page(name: str) -> str:
-    """Returns the help of one of OTHER_COMMANDS; `cluster` has a parser of its own."""
-    about = OTHER_COMMANDS[name]
-    return f"usage: impala {name}{_WORDS[name]}\n\n{about[0].upper()}{about[1:]}."
 
 
 def page(
@@ -123,36 +115,6 @@ def page(
         _add(group, COMMANDS[command].flags, values, in_short=True)
         parser.epilog = f"All flags: {prog} --help_all. {others}"
     return parser.format_help().rstrip()
-
-
-def command_parser(prog: str, cluster: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Returns a parser of all commands and flags, for making completion scripts.
-
-    Args:
-      prog: the program.
-      cluster: the parser of the launcher's commands.
-    """
-    parser = argparse.ArgumentParser(prog, allow_abbrev=False)
-    commands = parser.add_subparsers(metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        subparser = commands.add_parser(name, help=command.about)
-        _add(subparser, words.flags(), {})
-        subparser.add_argument("--help_all", action="store_true", help="show all flags")
-    for name, about in OTHER_COMMANDS.items():
-        subcommand = commands.add_parser(name, help=about)
-        if name == "cluster":
-            _add_commands(subcommand, cluster)
-        elif name == "completion":
-            subcommand.add_argument("shell", choices=("bash", "zsh"))
-    return parser
-
-
-def _add_commands(parser: argparse.ArgumentParser, source: argparse.ArgumentParser) -> None:
-    added = parser.add_subparsers(metavar="COMMAND")
-    for action in source._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                added.add_parser(name, parents=[command], add_help=False)
 
 
 @functools.cache

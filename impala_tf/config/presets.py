@@ -5,10 +5,9 @@ Every flag of a preset is `Derived` in `flags`, so that given flags can be told 
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
-from impala_tf.config.algorithms import ALGORITHMS, Algorithm, Flags, algorithm
+from impala_tf.config.algorithms import ALGORITHMS, Flags, algorithm
 from impala_tf.types import Kind
 
 # Table G.1 of the paper. Flags that it does not name (of appo, ppo) have no effect with it.
@@ -216,37 +215,5 @@ def follows_actors(name: str, pair: tuple[Any, Any]) -> bool:
 
 
 def algorithms() -> str:
-    """Returns a paragraph on each algorithm, and on the kinds of levels that change defaults."""
-    notes = [
-        *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
-        f"Continuous actions change: {_listed(FOR_CONTINUOUS)}; with vectors and"
-        f" --preset=tuned, also: {_listed(TUNED_ROBOTS)}.",
-        "--preset=tuned with its own algorithm changes, on vectors with discrete actions:"
-        f" {_listed(TUNED_VECTORS)}.",
-        "--preset=tuned with its own algorithm changes, on Atari and other images with fewer than"
-        f" {MANY_ACTORS} actors for each learner: {_listed(SMALL_BATCHES)}.",
-    ]
-    return "\n".join(line for note in notes for line in textwrap.wrap(note, 100))
-
-
-def _described(record: Algorithm) -> str:
-    changes = {
-        "changes": record.defaults,
-        "with images": record.image_defaults,
-        "with vectors": record.vector_defaults,
-        "with vectors and continuous actions": record.continuous_defaults,
-    }
-    clauses = [f"{when}: {_listed(flags)}" for when, flags in changes.items() if flags]
-    return "; ".join([record.about, *clauses])
-
-
-def _listed(flags: Flags) -> str:
-    return ", ".join(
-        f"{name}={'what actors send at once' if value is None else _shown(value)}"
-        for name, value in flags.items()
-    )
-
-
-def _shown(value: Any) -> str:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if is_number else str(value)
+    """Returns a line on each algorithm."""
+    return "\n".join(f"--algorithm={name}: {algorithm(name).about}." for name in ALGORITHMS)

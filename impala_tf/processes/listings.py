@@ -19,11 +19,6 @@ def main(name: str, arguments: Sequence[str]) -> int:
     Raises:
       ConfigError: wrong words.
     """
-    if {"-h", "--help"} & set(arguments):
-        from impala_tf.config import help_pages
-
-        command_line.print_for_reader(help_pages.other_page(name))
-        return 0
     if len(arguments) > (name == "levels"):
         raise ConfigError(f"{name} {' '.join(arguments)}: too many words; see impala --help")
     command_line.print_for_reader(levels(*arguments) if name == "levels" else agents())
