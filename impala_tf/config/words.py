@@ -5,25 +5,22 @@ argparse would stop at the first wrong word.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import math
-import re
 import types
 import typing
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_types import Range
 from impala_tf.config.flags import Config
-from impala_tf.config.other_names import OTHER_NAMES
 
 _ALIKE = 0.7
 _DEFAULTS = ("auto", "None")
 _SHORTEST_BEGINNING = 4
-_POWER_OF_TEN = re.compile(r"[+-]?\d[\d_]*(\.\d+)?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 
 
 class Flag(NamedTuple):
@@ -135,38 +132,26 @@ def of_text(name: str, text: str) -> Any:
         return None
     if flag.may_be_none and text == "None":
         return None
-    if wanted := wrong_value(flag.kind, text):
-        raise ValueError(f"--{name}={text}: must be {wanted}")
+    if typing.get_origin(flag.kind) is Literal:
+        choices = typing.get_args(flag.kind)
+        if text not in choices:
+            raise ValueError(f"--{name}={text}: must be one of {', '.join(filter(None, choices))}")
     if flag.kind in (int, float):
-        return whole_number(text) if flag.kind is int else float(text)
+        number = _number(text)
+        if number is None or (flag.kind is int and number != int(number)):
+            what = "a whole number" if flag.kind is int else "a number"
+            raise ValueError(f"--{name}={text}: must be {what}")
+        return flag.kind(number)
     return (text,) if typing.get_origin(flag.kind) is tuple else text
 
 
-def wrong_value(kind: Any, text: str) -> str:
-    """Returns what a value of a type must be; '' if the text is one."""
-    if typing.get_origin(kind) is Literal:
-        choices = typing.get_args(kind)
-        return "" if text in choices else f"one of {', '.join(filter(None, choices))}"
-    try:
-        if kind is int:
-            whole_number(text)
-        if kind is float and not math.isfinite(float(text)):
-            return "a number"
-    except ValueError:
-        return "a whole number" if kind is int else "a number"
-    return ""
-
-
-def whole_number(text: str) -> int:
-    """Returns the number that a text is, which may be 20_000_000, 2e7 or 1.5e6.
-
-    Raises:
-      ValueError: it is not a whole number, or is not written as one, such as 2.0.
-    """
-    number = Decimal(text) if _POWER_OF_TEN.fullmatch(text) else None
-    if number is None or number != number.to_integral_value():
+def _number(text: str) -> int | float | None:
+    """Returns the number that a text is, such as 20_000_000, 2e7 or 0.5; None if it is none."""
+    with contextlib.suppress(ValueError):
         return int(text)
-    return int(number)
+    with contextlib.suppress(ValueError):
+        return float(text) if math.isfinite(float(text)) else None
+    return None
 
 
 def unknown(name: str, typed: str = "") -> str:
@@ -186,9 +171,6 @@ def _hint(name: str) -> str:
     """Returns the end of a message, with the flag that is meant; '' if nothing is similar."""
     if name in typing.get_args(flags()["mode"].kind):
         return f"; did you mean --mode={name}?"
-    if name in OTHER_NAMES:
-        other = OTHER_NAMES[name]
-        return f"; {other}" if " " in other else f"; did you mean {other}?"
     long_enough = len(name) >= _SHORTEST_BEGINNING
     near = [flag for flag in flags() if long_enough and flag.startswith(name)]
     if len(near) != 1:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
-from impala_tf.config.other_names import OTHER_NAMES
 from tests.helpers.flags import DEFAULTS, TYPES
 from tests.helpers.runs import PROJECT
 
@@ -106,13 +105,6 @@ def test_flags_can_be_typed_in_the_usual_ways(
     arguments: list[str], expected: dict[str, Any]
 ) -> None:
     assert command_line.parse(arguments) == Given().replace(**expected)
-
-
-def test_every_other_name_stands_for_flags_that_exist() -> None:
-    for name, answer in OTHER_NAMES.items():
-        assert name not in DEFAULTS
-        for flag in re.findall(r"--(\w+)", answer):
-            assert flag in DEFAULTS, name
 
 
 def test_the_flags_that_were_given_are_known() -> None:
