@@ -64,17 +64,6 @@ def frontend(*words: str) -> str:
     return installed("impala", "cluster", *words)
 
 
-def with_interpreter(interpreter: Path, program: str) -> str:
-    """Returns the command that runs a program of this project with another interpreter.
-
-    Args:
-      interpreter: the interpreter's path.
-      program: SCRIPT or FRONTEND.
-    """
-    script = in_current_folder(PROJECT / SCRIPT)
-    return _command(interpreter, (script,) if program == SCRIPT else program.split())
-
-
 def installed(program: str, *words: str) -> str:
     """Returns the command that runs a program that a package has installed, such as tensorboard."""
     path = Path(sys.executable).parent / program
@@ -98,12 +87,6 @@ def install_horovod(python: Path) -> str:
     """Returns the command that installs Horovod, which is compiled, for an interpreter."""
     script = PROJECT / "impala_tf" / "frontend" / "install_horovod.sh"
     return shlex.join(["sh", *map(in_current_folder, (script, python))])
-
-
-def set_up() -> str:
-    """Returns the command that makes the virtual environment with all packages."""
-    folder = in_current_folder(PROJECT)
-    return "make setup" if folder == "." else f"make -C {shlex.quote(folder)} setup"
 
 
 def in_current_folder(path: Path) -> str:
