@@ -22,7 +22,6 @@ from impala_tf.frontend.plan import NodeSpec
 from tests.helpers.runs import PROJECT
 
 GIB = 2**30
-V1 = "9:memory:/docker/1f\n5:cpu,cpuacct:/docker/1f\n0::/docker/1f\n"
 
 Groups = Callable[..., tuple[Path, Path]]
 
@@ -53,12 +52,8 @@ def groups(tmp_path: Path) -> Groups:
         ("0::/\n", {"cpu.max": "9900000 100000"}, 64),
         ("0::/a/b\n", {"cpu.max": "400000 100000", "a/cpu.max": "300000 100000",
                        "a/b/cpu.max": "max 100000", "c/cpu.max": "100000 100000"}, 3),
-        (V1, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 64),
         # A container sees its own folder at the top, and may know its path on the machine:
-        (V1, {"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "50000"}, 3),
-        (V1, {"cpu/docker/cpu.cfs_quota_us": "-1", "cpu/docker/cpu.cfs_period_us": "100000",
-              "cpu/docker/1f/cpu.cfs_quota_us": "200000",
-              "cpu/docker/1f/cpu.cfs_period_us": "100000"}, 2),
+        ("5:cpu:/d/1f\n0::/d/1f\n", {"cpu.max": "150000 50000"}, 3),
         ("", {}, 64),
         ("0::/../other\n", {"cpu.max": "nonsense"}, 64),
     ],
@@ -78,8 +73,6 @@ def test_a_quota_limits_the_cores(
         ("0::/\n", {"memory.max": "1000000"}, 1_000_000),
         ("0::/a/b\n", {"a/memory.max": "2000000",
                        "a/b/memory.max": "3000000"}, 2_000_000),
-        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712"}, None),
-        (V1, {"memory/memory.limit_in_bytes": "1000000"}, 1_000_000),
     ],
 )  # fmt: skip
 def test_a_container_may_have_less_memory_than_its_machine(
