@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from impala_tf.config.flag_values import BUILT_IN, ENGINE_FLAGS
+from impala_tf.config.plug_ins import split
 
 
 def problems(flags: dict[str, Any]) -> list[str]:
@@ -39,64 +39,35 @@ def problems(flags: dict[str, Any]) -> list[str]:
         )
     if flags["mode"] != "train":
         lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
-    of = {"ssh": _ssh, "slurm": _slurm, "ray": _ray}
-    return lines + of[engine](flags)
-
-
-def pairs(text: str) -> dict[str, str]:
-    """Returns {NAME: VALUE} of a flag such as CPU=4,GPU=1.
-
-    Raises:
-      ValueError: a part of it is not NAME=VALUE, or a name is given twice.
-    """
-    values: dict[str, str] = {}
-    for part in text.split(",") if text.strip() else ():
-        name, equals, value = (word.strip() for word in part.partition("="))
-        if not (name and equals and value):
-            raise ValueError(f"{part.strip()!r} must be NAME=VALUE")
-        if name in values:
-            raise ValueError(f"{name} is given twice")
-        values[name] = value
-    return values
-
-
-def _resources(
-    flags: dict[str, Any], names: Sequence[str], problems: list[str]
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields --NAME=TEXT and the pairs of each flag; adds a line to `problems` for each bad one."""
-    for name in names:
-        flag = f"--{name}={flags[name]}"
-        try:
-            resources = pairs(flags[name])
-        except ValueError as error:
-            problems.append(f"{flag}: {error}")
-        else:
-            yield flag, resources
-
-
-def _ssh(flags: dict[str, Any]) -> list[str]:
-    if flags["workers_csv_path"]:
-        return []
-    return ["--engine=ssh: name the machines with --workers_csv_path=FILE"]
-
-
-def _slurm(flags: dict[str, Any]) -> list[str]:
-    if (flags["num_learners"] or 1) > 1 and not flags["slurm_actors"]:
-        return ["--slurm_actors=0: several learners need nodes with actors; give 1 or more"]
-    return []
+    if engine == "ssh" and not flags["workers_csv_path"]:
+        lines.append("--engine=ssh: name the machines with --workers_csv_path=FILE")
+    if engine == "slurm" and (flags["num_learners"] or 1) > 1 and not flags["slurm_actors"]:
+        lines.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
+    return lines + (_ray(flags) if engine == "ray" else [])
 
 
 def _ray(flags: dict[str, Any]) -> list[str]:
-    lines: list[str] = []
-    both = ("ray_learner_resources", "ray_actor_resources")
-    for flag, resources in _resources(flags, both, lines):
-        lines += [
-            f"{flag}: {resource}={amount} must be an amount such as CPU=4 or memory=8000000000"
-            for resource, amount in resources.items()
-            if re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount) is None
-        ]
-    if flags["min_learners"] is not None:
-        lines.append("--min_learners: a run on Ray starts with all learners; leave the flag out")
-    if flags["end_command"]:
-        lines.append("--end_command: the nodes belong to the Ray cluster; leave the flag out")
+    lines = []
+    for name in ("ray_learner_resources", "ray_actor_resources"):
+        try:
+            pairs(flags[name])
+        except ValueError as error:
+            lines.append(f"--{name}={flags[name]}: {error}")
+    lines += [
+        f"--{name}: Ray decides it; leave the flag out"
+        for name in ("min_learners", "end_command")
+        if flags[name] is not None
+    ]
     return lines
+
+
+def pairs(text: str) -> dict[str, float]:
+    """Returns {resource: amount} of a flag such as CPU=4,GPU=1.
+
+    Raises:
+      ValueError: a part of it is not NAME=NUMBER.
+    """
+    found = dict(re.findall(r" *([^=, ]+)=([0-9]+(?:\.[0-9]+)?) *(?:,|$)", text))
+    if len(found) != len(split(text)):
+        raise ValueError("must be such as CPU=4,GPU=1 or memory=8000000000")
+    return {name: float(amount) for name, amount in found.items()}

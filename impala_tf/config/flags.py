@@ -298,7 +298,7 @@ class ClusterConfig:
     in a file that only you can read, on each machine, until the run ends."""
     join: bool = False
     """Run this node's part of a job: one command for every node. The environment says which node
-    it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
+    it is, and where the learners are: Slurm, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
     num_learners: Positive[int] | None = None
     """--join, --engine=slurm and --engine=ray: how many learners there are. On Slurm and with

@@ -1,7 +1,6 @@
 """--join: one command on every node of a job. The environment says which node this is.
 
     SkyPilot      SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS
-    torchrun      RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     Kubernetes    JOB_COMPLETION_INDEX, HOSTNAME; IMPALA_TF_SERVICE names the headless service
                   (with --job_name, only the first, for --task: learners and actors are two Jobs)
     Slurm         SLURMD_NODENAME and the job's node list; all lists of a heterogeneous job
@@ -27,7 +26,7 @@ SERVICE = "IMPALA_TF_SERVICE"
 _INDEX = "JOB_COMPLETION_INDEX"
 _PORT = 8001
 _NO_ENGINE = (
-    "--join: no variable says which node this is (SLURMD_NODENAME, RANK, SKYPILOT_NODE_RANK,"
+    "--join: no variable says which node this is (SLURMD_NODENAME, SKYPILOT_NODE_RANK,"
     " JOB_COMPLETION_INDEX or TF_CONFIG); give --job_name, --task and --learner_hosts"
 )
 
@@ -114,7 +113,6 @@ def _actors(place: Place, learners: int) -> list[str]:
 def _place(environment: Mapping[str, str]) -> Place:
     for variable, find in (
         ("SKYPILOT_NODE_RANK", _skypilot),
-        ("RANK", _torchrun),
         (_INDEX, _kubernetes),
         ("SLURM_JOB_ID", _slurm),
     ):
@@ -130,21 +128,6 @@ def _skypilot(environment: Mapping[str, str]) -> Place:
     addresses = tuple(_text(environment, "SKYPILOT_NODE_IPS").split())
     rank = _number(environment, "SKYPILOT_NODE_RANK")
     return Place(rank, len(addresses), addresses, "SKYPILOT_NODE_IPS")
-
-
-def _torchrun(environment: Mapping[str, str]) -> Place:
-    if environment.get("LOCAL_RANK", "0") != "0":
-        raise ConfigError(
-            f"LOCAL_RANK={environment['LOCAL_RANK']}: --join starts all processes of a node itself;"
-            " give torchrun --nproc-per-node=1"
-        )
-    return Place(
-        _number(environment, "RANK"),
-        _number(environment, "WORLD_SIZE"),
-        (_text(environment, "MASTER_ADDR"),),
-        "MASTER_ADDR",
-        port=1 + _number(environment, "MASTER_PORT"),  # torchrun itself listens on MASTER_PORT
-    )
 
 
 def _kubernetes(environment: Mapping[str, str]) -> Place:

@@ -10,7 +10,6 @@ import pytest
 from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.config.slurm_nodes import slurm_hosts
 
-TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
 SKYPILOT = {"SKYPILOT_NODE_RANK": "2", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3"}
 KUBERNETES = {"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "pong-3", "IMPALA_TF_SERVICE": "runs"}
 SLURM = {
@@ -21,7 +20,7 @@ HETEROGENEOUS = {
     **SLURM, "SLURM_HET_SIZE": "2", "SLURMD_NODENAME": "c2",
     "SLURM_JOB_NODELIST_HET_GROUP_0": "g[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "c[1-3]",
 }  # fmt: skip
-ENGINES = ("RANK", "SKYPILOT_", "JOB_COMPLETION", "SLURM", "TF_CONFIG")
+ENGINES = ("SKYPILOT_", "JOB_COMPLETION", "SLURM", "TF_CONFIG")
 
 
 def parse(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *arguments: str) -> Given:
@@ -40,14 +39,13 @@ def role(given: Given) -> tuple[str, int, str, int]:
 @pytest.mark.parametrize(
     ("variables", "arguments", "expected"),
     [
-        (TORCHRUN, [], ("actor", 0, "n1:29501", 2)),
         (SKYPILOT, ["--num_learners=2"], ("actor", 0, "10.0.0.1:8001,10.0.0.2:8001", 1)),
         (KUBERNETES, ["--actors_per_node=4"], ("actor", 2, "pong-0.runs:8001", 0)),
         (SLURM, [], ("actor", 1, "n01:20014", 2)),
         (HETEROGENEOUS, [], ("actor", 1, "g1:20014,g2:20014", 3)),
         ({**HETEROGENEOUS, "SLURMD_NODENAME": "g2"}, [], ("learner", 1, "g1:20014,g2:20014", 3)),
         ({**SLURM, **SKYPILOT}, [], ("actor", 1, "10.0.0.1:8001", 2)),
-        (TORCHRUN, ["--learner_hosts=a:1,b:2"], ("learner", 1, "a:1,b:2", 1)),
+        (SLURM, ["--learner_hosts=a:1,b:2"], ("actor", 0, "a:1,b:2", 1)),
         ({}, ["--job_name=actor", "--task=5", "--learner_hosts=a:1"], ("actor", 5, "a:1", 0)),
         (KUBERNETES, ["--job_name=actor", "--learner_hosts=a:1"], ("actor", 3, "a:1", 0)),
         (
@@ -75,21 +73,16 @@ def test_a_node_that_is_alone_trains_as_without_the_flag(monkeypatch: pytest.Mon
     ("variables", "arguments", "line"),
     [
         ({}, [], "--join: no variable says which node this is"),
-        ({**TORCHRUN, "RANK": "3"}, [], "RANK=3: the job has 3 node"),
-        ({**TORCHRUN, "RANK": "x"}, [], "RANK=x: must be a number"),
-        ({**TORCHRUN, "LOCAL_RANK": "1"}, [], "--nproc-per-node=1"),
-        (TORCHRUN, ["--num_learners=2"], "MASTER_ADDR names only 1 of them; give --learner_hosts"),
-        ({**TORCHRUN, "MASTER_ADDR": ""}, [], "MASTER_ADDR: not set"),
+        ({**SKYPILOT, "SKYPILOT_NODE_RANK": "3"}, [], "SKYPILOT_NODE_RANK=3: the job has 3 node"),
+        ({**SKYPILOT, "SKYPILOT_NODE_RANK": "x"}, [], "RANK=x: must be a number"),
         (SKYPILOT, ["--num_learners=3"], "--num_learners=3: SKYPILOT_NODE_IPS: the job has 3"),
         (KUBERNETES, [], "--actors_per_node: needed here"),
         ({**KUBERNETES, "IMPALA_TF_SERVICE": ""}, [], "IMPALA_TF_SERVICE: not set"),
         ({**SLURM, "SLURM_STEP_ID": ""}, [], "SLURM_STEP_ID=: .* with srun"),
         ({**SLURM, "SLURM_LOCALID": "1"}, [], "SLURM_LOCALID=1: .*--ntasks-per-node=1"),
-        ({**SLURM, "SLURM_JOB_NODELIST": "n[01-"}, [], "SLURM_JOB_NODELIST=n"),
         ({**SLURM, "SLURMD_NODENAME": "n09"}, [], "SLURMD_NODENAME=n09: must be once in"),
         (SLURM, ["--mode=test", "--logdir=x"], "--join: trains"),
         (SLURM, ["--workers_csv_path=x"], "--join: this node has a part"),
-        (SLURM, ["--fresh"], "--fresh: needs the command that starts the whole run"),
     ],
 )
 def test_what_is_unusable_is_named(
