@@ -69,7 +69,6 @@ class LocalTraining:
         run_folder.check_not_exported(self.logdir)
         warm_start.check(self.config, self.spec, self.logdir)
         self.given = given.without("fresh")
-        tensorflow_startup.check_gpu(self.config.process.device)
         callbacks.load(self.config.run)
         if self.config.run.mirror:
             mirroring.check(self.config.run.mirror)
@@ -103,8 +102,6 @@ class LocalTraining:
             if self.moved is not None:
                 print(f"the run that was in {self.logdir.path} is now in {self.moved}")
             mirroring.bring_back(config, self.spec, self.logdir, print)
-            # If the mirror has no run, this one begins.
-            warm_start.check(config, self.spec, self.logdir, may_be_mirrored=False)
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
             self._held = held.pop_all()
         self.config = configs.replace(config, learner_hosts=address, fresh=False)

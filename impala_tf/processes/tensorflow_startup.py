@@ -21,11 +21,6 @@ _OTHER_HINT = (
     " messages"
 )
 _NVIDIA = Path("/dev/nvidiactl")
-# A machine with a GPU and its driver has one of these: NVIDIA, NVIDIA Jetson, WSL, AMD, and others.
-GPU_DRIVERS = (
-    _NVIDIA, Path("/dev/nvhost-gpu"), Path("/dev/nvgpu"), Path("/dev/dxg"), Path("/dev/kfd"),
-    Path("/dev/dri"),
-)  # fmt: skip
 
 
 def is_installed() -> bool:
@@ -39,25 +34,6 @@ def check_installed() -> None:
         raise ConfigError(
             "this needs TensorFlow, but this machine has only what actors need; install the rest"
             f" with {user_commands.install_extra('learner')}"
-        )
-
-
-def check_gpu(device: str) -> None:
-    """Raises ConfigError for --device=gpu if this machine certainly has no GPU.
-
-    This is fast. `select_device` checks what needs TensorFlow, such as CUDA's libraries.
-    """
-    if device != "gpu":
-        return
-    if sys.platform.startswith("linux") and not any(map(Path.exists, GPU_DRIVERS)):
-        raise ConfigError(
-            "--device=gpu: this machine has no GPU, or no driver of one (nvidia-smi shows both);"
-            " leave the flag out"
-        )
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen in ("", "-1"):
-        raise ConfigError(
-            f"--device=gpu: CUDA_VISIBLE_DEVICES={chosen} hides all GPUs; unset the variable"
         )
 
 

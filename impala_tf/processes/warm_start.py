@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from impala_tf.checkpoint import files
 from impala_tf.checkpoint.compatibility import signature_of
-from impala_tf.config import Config, ConfigError, composition, to_flag
+from impala_tf.config import AgentComposition, Config, ConfigError, composition, to_flag
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.types import EnvironmentSpec
@@ -61,22 +61,13 @@ def find(start_from: str) -> Source:
     return Source(path, state["identity"], int(state["counters"]["environment_frames"]))
 
 
-def check(
-    config: Config, spec: EnvironmentSpec, logdir: Logdir, may_be_mirrored: bool = True
-) -> None:
+def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
     """Raises ConfigError if a run would begin with a checkpoint that it cannot use.
 
     Only the first start of a run uses it, so a run in the folder or in a mirror needs none.
-
-    Args:
-      config: the run's config.
-      spec: its level's specification.
-      logdir: its folder.
-      may_be_mirrored: whether --mirror may have a run that is not in the folder yet.
     """
     run = config.run
-    mirrored = run.mirror and may_be_mirrored
-    resumes = not run.fresh and (mirrored or files.checkpoints(logdir.checkpoints))
+    resumes = not run.fresh and (run.mirror or files.checkpoints(logdir.checkpoints))
     if run.start_from and not resumes:
         find_fitting(run.start_from, signature_of(config, spec), logdir)
 
@@ -100,17 +91,15 @@ def find_fitting(start_from: str, current: Mapping[str, Any], logdir: Logdir) ->
         )
     source = find(start_from)
     saved = source.identity
-    theirs, ours = saved["agent_name"], current["agent_name"]
+    differing = [name for name in _FLAGS_OF_TORSO if saved[name] != current[name]]
+    if _composition(saved).torso != _composition(current).torso:
+        differing.append("agent_name")
     problems = [
-        f"was trained with {to_flag(name, saved[name])}; give that flag"
-        for name in _FLAGS_OF_TORSO
-        if saved[name] != current[name]
+        f"was trained with {to_flag(name, saved[name])}; give that flag" for name in differing
     ]
-    if composition(theirs).torso != composition(ours).torso:
-        problems.append(f"has the torso of {theirs}, not of {ours}; give --agent_name={theirs}")
-    shapes = [identity["observation_shape"] for identity in (saved, current)]
-    if shapes[0] != shapes[1]:
-        problems.append(f"its observations are {shapes[0]}, but those of this run are {shapes[1]}")
+    theirs, ours = (identity["observation_shape"] for identity in (saved, current))
+    if theirs != ours:
+        problems.append(f"its observations are {theirs}, but those of this run are {ours}")
     if problems:
         raise ConfigError([f"--start_from={start_from}: {problem}" for problem in problems])
     return source
@@ -136,22 +125,20 @@ def start(
     source = find_fitting(config.run.start_from, signature, logdir)
     taken = take(learner, source, signature)
     level, frames = source.identity["level_name"], source.environment_frames
-    old, new = (
-        ", ".join(part for part, is_taken in taken.items() if is_taken is which)
-        for which in (True, False)
-    )
-    line = f"starting from {source.path} ({level}, {frames:,} frames); taken: {old}"
-    _log.info("%s%s", line, f"; new: {new}" if new else "", extra=FOR_USER)
+    line = f"starting from {source.path} ({level}, {frames:,} frames); taken: {', '.join(taken)}"
+    _log.info("%s", line, extra=FOR_USER)
     return {
         "checkpoint": str(source.path.resolve()),
         "level_name": level,
         "environment_frames": frames,
-        "parts": [part for part, is_taken in taken.items() if is_taken],
+        "parts": taken,
     }
 
 
-def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> dict[str, bool]:
+def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list[str]:
     """Assigns the parts of a checkpoint's network that fit; see `start`.
+
+    Of an agent with another core, other heads or other inputs, only the torso means the same.
 
     Args:
       learner: a new learner.
@@ -159,7 +146,7 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> dict
       signature: that of the new run.
 
     Returns:
-      {part of the agent that has variables: whether it was assigned}.
+      the parts that were assigned; see `Agent.parts`.
 
     Raises:
       ConfigError: its torso does not fit.
@@ -170,50 +157,42 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> dict
     from impala_tf.learner.policy import value_moments
 
     agent = learner.agent
-    parts: dict[str, tf.Module] = {}
+    taken = []
     for name, modules in agent.parts().items():
-        parts[name] = part = tf.Module()
+        part = tf.Module()
         for own_name, module in modules.items():
             setattr(part, own_name, module)  # checkpoints have these names
-    taken = dict.fromkeys(parts, False)
-    for name in _parts_alike(source.identity, signature):
-        taken[name] = _assign(source, agent=parts[name])
-        if name in ("torso", "core") and not taken[name]:
+        if not part.variables:
+            continue
+        if _assign(source, agent=part):
+            taken.append(name)
+        elif name == "torso":
+            raise ConfigError(f"--start_from: the torso of {source.path} does not fit this run's")
+        elif name == "core":
             break  # what follows would have other inputs
-    if not taken["torso"]:
-        raise ConfigError(f"--start_from: the torso of {source.path} does not fit this run's")
+        if not _is_alike(source.identity, signature):
+            break
     statistics = learner.trackables().get("observation_statistics")
     if statistics is not None and _assign(source, observation_statistics=statistics):
         statistics.limit()
-    if taken.get("baseline") and _assign(source, value_moments=(moments := value_moments(agent))):
+    if "baseline" in taken and _assign(source, value_moments=(moments := value_moments(agent))):
         heads = agent.policy_heads
         # Makes the baseline's layer predict values, not values in the other run's unit.
         heads.unit.assign(moments.mean, moments.std)
         heads.set_unit(tf.zeros_like(heads.unit.mean), tf.ones_like(heads.unit.std))
-    if taken.get("Q-values"):
+    if "Q-values" in taken:
         agent.q_heads.set_unit(tf.constant(0.0), tf.constant(1.0))  # without changing values
     learner.copy_to_target()
-    return {name: taken[name] for name, part in parts.items() if part.variables}
+    return taken
 
 
-def _parts_alike(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the parts of two agents with equal torsos that mean the same, as `Agent.parts`.
+def _composition(identity: Mapping[str, Any]) -> AgentComposition:
+    return composition(identity["agent_name"]).with_core(identity["core"])
 
-    Those are parts whose inputs mean the same, too. Their sizes may still differ.
-    """
-    theirs, ours = (
-        composition(one["agent_name"]).with_core(one["core"]) for one in (saved, current)
-    )
-    sees_same = theirs.observes_last_action_and_reward == ours.observes_last_action_and_reward
-    if saved["core"] != current["core"] or not sees_same:
-        return ("torso",)
-    same_actions = saved["num_actions"] == current["num_actions"]
-    if saved["heads"] != current["heads"]:
-        return ("torso", "core")
-    if saved["heads"] != "policy":
-        return ("torso", "core", *["Q-values"] * same_actions)
-    same_inputs = theirs.separate_baseline == ours.separate_baseline
-    return ("torso", "core", *["policy"] * same_actions, *["baseline"] * same_inputs)
+
+def _is_alike(saved: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Tells whether the parts of two agents have the same inputs; their sizes may still differ."""
+    return saved["heads"] == current["heads"] and _composition(saved) == _composition(current)
 
 
 def _assign(source: Source, **modules: tf.Module) -> bool:
