@@ -54,6 +54,6 @@ from impala_tf.config.limits import (
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS, following_actors
-from impala_tf.config.resuming import actors_change, differences, missing
-from impala_tf.config.schedule import KL_RANGE, linear, schedule_change, schedule_line
+from impala_tf.config.resuming import changes, differences
+from impala_tf.config.schedule import KL_RANGE, linear, schedule_line
 from impala_tf.config.this_machine import cores_here, memory_here

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import os
 import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -132,32 +130,3 @@ def look_in_current_folder() -> None:
     for folder in (*filter(None, folders), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.append(folder)
-
-
-def file_of(module: str) -> Path | None:
-    """Returns the file that a module is imported from, or was; None if it has none, or is nowhere.
-
-    Runs none of its code.
-    """
-    if module in sys.modules:
-        file = getattr(sys.modules[module], "__file__", None)
-    else:
-        spec = _spec(module)
-        file = spec.origin if spec is not None and spec.has_location else None
-    return None if file is None else Path(file).resolve()
-
-
-def _spec(module: str) -> ModuleSpec | None:
-    """Returns a module's spec without importing the packages that contain it."""
-    top, *submodules = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    path = top
-    for name in submodules:
-        if spec is None:
-            return None
-        path = f"{path}.{name}"
-        spec = PathFinder.find_spec(path, spec.submodule_search_locations or [])
-    return spec

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config import presets
-from impala_tf.config.flag_values import ENGINE_FLAGS, Given, to_dict, to_flag
+from impala_tf.config.flag_values import ENGINE_FLAGS, to_dict, to_flag
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -30,32 +30,6 @@ MAY_CHANGE = {
 } - _LEARNED_FROM  # fmt: skip
 """Flags that change how long a run trains, or where and how its processes run. Every other flag
 changes how the run learns, or from what."""
-
-# These decide the values of many other flags, which are then not listed.
-_DECIDING = ("level_name", "agent_name", "algorithm", "preset")
-
-
-def missing(
-    given: Given, saved: Mapping[str, Any], saved_sources: Mapping[str, str]
-) -> dict[str, Any]:
-    """Returns the flags of a run that a command leaves out which only names the run's folder.
-
-    Args:
-      given: the flags of the command.
-      saved: {flag: resolved value} of the run in --logdir.
-      saved_sources: {flag: where its value comes from}.
-
-    Returns:
-      {flag: value} that the run was given and cannot resume without. {} if the command itself has
-      a flag of learning: then it may mean another run.
-    """
-    if any(name not in MAY_CHANGE for name in given.flags):
-        return {}
-    return {
-        name: value
-        for name, value in saved.items()
-        if name not in MAY_CHANGE and saved_sources[name] == "given"
-    }
 
 
 def differences(
@@ -93,9 +67,8 @@ def differences(
         if "given" in origins[name]
         or not ("derived" in origins[name] or presets.follows_actors(name, pair))
     }
-    deciding = {name: changed[name] for name in _DECIDING if name in changed}
     given = {name: pair for name, pair in changed.items() if "given" in origins[name]}
-    return (given or deciding) if deciding else changed
+    return given or changed  # the others follow from those that were given
 
 
 def _is_same(name: str, one: Any, other: Any) -> bool:
@@ -104,21 +77,20 @@ def _is_same(name: str, one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def actors_change(saved: Mapping[str, Any], config: Config) -> str:
+def changes(saved: Mapping[str, Any], config: Config) -> str:
     """Returns which values of learning have changed in a resumed run, in words; '' if none.
 
-    These are values that nobody gave, and that follow from the numbers of environments, actors and
-    learners.
+    These are values that nobody gave, and that follow from the number of frames, or from those of
+    environments, actors and learners.
 
     Args:
       saved: {flag: resolved value} of a run that is the config's, as `differences` tells.
       config: the config of the resumed run.
     """
-    # `schedule_change` reports the other one.
-    values = {name: value for name, value in to_dict(config).items() if name != "schedule_frames"}
+    values = to_dict(config)
     changed = [
         f"{to_flag(name, values[name])}, not {before}"
         for name, before in saved.items()
         if name in values.keys() - MAY_CHANGE and not _is_same(name, before, values[name])
     ]
-    return f"with the actors that the run has now, {', '.join(changed)}" if changed else ""
+    return f"what follows from other flags has changed: {', '.join(changed)}" if changed else ""

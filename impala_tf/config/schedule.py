@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from impala_tf.config.flags import Config
 
 KL_RANGE = 10.0
@@ -28,32 +25,6 @@ def schedule_line(config: Config) -> str:
     if config.optimizer.learning_rate_schedule == "kl":
         line += f"; up to {KL_RANGE:g} times less learning rate while the KL divergence is large"
     return line
-
-
-def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> str:
-    """Returns how a resumed run's schedule differs from before, in words; '' if it does not.
-
-    Args:
-      saved: {flag: resolved value} of the run.
-      config: the config of the resumed run.
-      frames: environment frames so far.
-    """
-    before, after = saved["schedule_frames"], config.run.schedule_frames
-    values = [
-        (
-            what,
-            f"{linear(start, end, frames, before):.3g}",
-            f"{linear(start, end, frames, after):.3g}",
-        )
-        for what, start, end in _scheduled(config)
-    ]
-    changes = [f"{what} from {old} to {new}" for what, old, new in values if old != new]
-    if not changes or before == after:
-        return ""
-    return (
-        f"schedules end at {after:,} frames; before, they ended at {before:,}. This changes"
-        f" {', '.join(changes)}; --schedule_frames={before} keeps it"
-    )
 
 
 def _scheduled(config: Config) -> list[tuple[str, float, float]]:

@@ -19,7 +19,7 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
-from impala_tf.processes import own_modules, players, provenance
+from impala_tf.processes import players
 from impala_tf.processes.common import same_folder, seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import Episode
@@ -53,19 +53,13 @@ def main(given: Given) -> int:
 
 
 def load(given: Given) -> Player:
-    """Returns the agent, like `players.load`; says whether a file of its level has changed.
-
-    With --video, checks that its levels can be drawn.
-    """
+    """Returns the agent, like `players.load`; with --video, checks that levels can be drawn."""
     if given.evaluation.video:
         _check_video()
     agent = players.load(given, choose_device=True)
     if agent.evaluation.video:  # before games are played in vain
         with same_folder():
             suites.check_rendering(agent.environment)
-    if not agent.is_exported:
-        for note in own_modules.changes(provenance.read(agent.logdir), Given(agent.flags)):
-            print(note, flush=True)
     return agent
 
 

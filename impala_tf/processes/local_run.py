@@ -15,7 +15,7 @@ from impala_tf.machine.node import TICK_S
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
-from impala_tf.processes import own_modules, run_folder
+from impala_tf.processes import run_folder, trained_flags
 from impala_tf.processes.local_training import LocalTraining
 
 
@@ -115,7 +115,7 @@ def _print_next_commands(training: LocalTraining) -> None:
     test = ["--mode=test", f"--logdir={logdir.path}"]
     if suites.may_render(training.config.environment):
         test.append("--video")
-    if own_modules.names(given):
+    if trained_flags.own_modules(given):
         test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status(), status.PATIENCE_S)
     if last is not None and last["state"] != "done":

@@ -19,13 +19,11 @@ from impala_tf.config import (
     ClusterConfig,
     Config,
     ConfigError,
-    Given,
     cores_here,
     memory_here,
     user_commands,
 )
 from impala_tf.logdir import Logdir
-from impala_tf.processes import own_modules
 from impala_tf.types import EnvironmentSpec
 
 _PACKAGES = (
@@ -54,10 +52,9 @@ def describe(
     """Returns what config.json holds, JSON-able.
 
     These are the resolved flags and where each has its value from (see `config.sources`), the
-    level, the files of the user's own modules, package versions, the git commit, this machine, and
-    a history. It has an entry for each time that the run was started: the time, the frames so far,
-    the commit, the machine, the command, the flags and the protocol; of the last two, later entries
-    have what changed.
+    level, package versions, the git commit, this machine, and a history. It has an entry for each
+    time that the run was started: the time, the frames so far, the commit, the machine, the
+    command, the flags and the protocol; of the last two, later entries have what changed.
 
     Args:
       config: the run's.
@@ -67,7 +64,6 @@ def describe(
       device: what the learner computes on: "CPU", or the names of GPUs.
     """
     flags, commit = configs.to_dict(config), _git_commit()
-    modules = own_modules.files(Given.of(config))
     here = machine() if device == "CPU" else f"{machine()}, {device}"
     history = list(before.get("history", []))
     old_flags = before.get("flags", {})
@@ -85,8 +81,6 @@ def describe(
         "flags": flags,
         "sources": sources(config, spec),
         "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
-        "modules": modules,
-        "module_digests": own_modules.digests(modules),
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": commit,

@@ -13,11 +13,9 @@ from typing import Any
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError, Given
+from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
-from impala_tf.machine.claims import claimed as process_claimed
-from impala_tf.machine.claims import name_of
-from impala_tf.processes import own_modules, provenance
+from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec
 
@@ -41,7 +39,6 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     moved = None
     with contextlib.ExitStack() as locks:
         _lock(locks, logdir)
-        _claim_path(locks, logdir)
         if fresh:
             moved = _moved_aside(logdir)
             if moved is not None:
@@ -75,19 +72,6 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
         raise used_by_another(logdir)
 
 
-def _claim_path(locks: contextlib.ExitStack, logdir: Logdir) -> None:
-    """Claims the folder's name, too: if the folder is moved, its locks move with it.
-
-    A run whose folder was moved still writes checkpoints under the old name.
-    """
-    with contextlib.suppress(OSError):  # a sandbox may forbid sockets
-        if not locks.enter_context(process_claimed(f"run in {name_of(logdir.path)}")):
-            raise ConfigError(
-                f"--logdir={logdir.path}: a run that began there still writes there, but its folder"
-                " was moved or deleted; stop that run first, or choose another --logdir"
-            )
-
-
 def _moved_aside(logdir: Logdir) -> Path | None:
     path = logdir.path.resolve()
     if holds_run(path) and Path.cwd().is_relative_to(path):
@@ -111,8 +95,8 @@ def used_by_another(logdir: Logdir) -> ConfigError:
 def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     """Returns the environment frames of the run in the folder; 0 if there is none.
 
-    Prints what a user should know about resuming: the checkpoint, damaged checkpoints, and the
-    `changes`. For a run that has all its frames, and so is not resumed, only damaged checkpoints.
+    Prints what a user should know about resuming: the checkpoint, damaged checkpoints, and values
+    that have changed. For a run that has all its frames, only damaged checkpoints.
 
     Args:
       config: the run's config.
@@ -138,34 +122,9 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     frames: int = newest.state["counters"]["environment_frames"]
     if 0 < frames < config.run.total_environment_frames:
         print(resume_message(newest.path, frames))
-        for change in [*changes(saved, config, frames), *level_changes(config, spec, logdir)]:
+        if change := configs.changes(saved, config):
             print(change)
     return frames
-
-
-def level_changes(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> list[str]:
-    """Returns what has changed in a run's level and own modules, in lines for the user.
-
-    Their code may change while a run is stopped, for good reasons; but its curve then mixes both.
-    """
-    described = provenance.read(logdir)
-    lines = own_modules.changes(described, Given.of(config))
-    before = described.get("protocol", spec.protocol)
-    if before != spec.protocol:
-        lines.append(f"note: the level was {before}; it is now {spec.protocol}")
-    return lines
-
-
-def changes(saved: Mapping[str, Any], config: Config, frames: int) -> list[str]:
-    """Returns which values of learning change when a run resumes, in lines for the user.
-
-    Args:
-      saved: {flag: resolved value} of the run at its last start.
-      config: the config of the resumed run.
-      frames: environment frames so far.
-    """
-    lines = configs.schedule_change(saved, config, frames), configs.actors_change(saved, config)
-    return [line for line in lines if line]
 
 
 def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dict[str, Any]:
@@ -180,13 +139,10 @@ def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dic
       The flags in config.json; {} if there is none.
 
     Raises:
-      ConfigError: it is another run's, with one line for each flag or module that differs.
+      ConfigError: it is another run's, with one line for each flag that differs.
     """
     described = provenance.read(logdir)
     if lines := differences(described, str(logdir.path), config, spec):
-        raise ConfigError(lines)
-    modules = own_modules.names(Given.of(config))
-    if lines := own_modules.problems(described, str(logdir.path), sorted(modules)):
         raise ConfigError(lines)
     return dict(described.get("flags", {}))
 
@@ -217,17 +173,8 @@ def differences(
         f" trained with {_shown(name, before)}"
         for name, (before, value) in differing.items()
     ]
-    theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
-    end = "or --fresh to move that run aside"
-    out = (
-        f"another --logdir to train a new one, {end}"
-        if flag == "logdir"
-        else f"or another --{flag}"
-    )
-    give = "give that flag" if len(differing) == 1 else "give these flags"
-    if all(before == "" for before, _ in differing.values()):
-        give = "leave it out"
-    return [*lines, f"--{flag}={where}: holds a run with {theirs}; {give} to resume it, {out}"]
+    more = f"another --{flag}" + (", or --fresh to move that run aside" if flag == "logdir" else "")
+    return [*lines, f"--{flag}={where}: holds another run; give its flags to resume it, or {more}"]
 
 
 def _shown(name: str, value: Any) -> str:

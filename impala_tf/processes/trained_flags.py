@@ -25,7 +25,7 @@ from impala_tf.config import (
 )
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
-from impala_tf.processes import own_modules, provenance
+from impala_tf.processes import provenance
 
 # A run's flags about its own processes and machines, and flags that only the user at the terminal
 # may decide: somebody else's config.json must not declare its own code trusted.
@@ -47,8 +47,7 @@ def as_trained(given: Given) -> Given:
       given: the flags of the command line, which stay as they are.
 
     Raises:
-      ConfigError: there is no run, its level's module is not trusted, or the module that is found
-        here is another one than the run's.
+      ConfigError: there is no run, or its level's module is not trusted.
     """
     if given["logdir"] is None:
         raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
@@ -62,11 +61,13 @@ def as_trained(given: Given) -> Given:
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
     flags = {name: value for name, value in described["flags"].items() if name not in _NOT_KEPT}
-    merged = _trusted(given, Given({**_checked(flags, logdir.config).flags, **given.flags}))
-    # A module that the command line names is the user's own, so it may differ from the run's.
-    named = own_modules.names(merged) - _named(given)
-    own_modules.look_where_recorded(described, str(logdir.path), sorted(named))
-    return merged
+    return _trusted(given, Given({**_checked(flags, logdir.config).flags, **given.flags}))
+
+
+def own_modules(given: Given) -> set[str]:
+    """Returns the user's own modules that playing a run with these flags imports."""
+    flags = given.without("callbacks").everything()  # only training calls these
+    return {*suites.modules(given.environment), *plug_ins.modules(flags)}
 
 
 def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
@@ -159,14 +160,10 @@ def _checked(flags: dict[str, Any], file: Path) -> Given:
         raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
 
 
-def _named(typed: Given) -> set[str]:
-    return {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
-
-
 def _check_trusted(typed: Given, given: Given) -> None:
     """Asks before importing modules that the run names and the command line does not."""
-    named = _named(typed)
-    modules = sorted(own_modules.names(given) - named)
+    named = {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
+    modules = sorted(own_modules(given) - named)
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]

@@ -46,11 +46,9 @@ def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ],
 )
 def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
-    """One line is enough for a level, agent, algorithm or preset: it decides many other flags."""
     assert flag in differing({}, {flag: value})
     assert flag in differing({flag: value}, {})
-    if flag in ("level_name", "agent_name", "algorithm", "preset"):
-        assert differing({}, {flag: value}) == [flag]
+    assert differing({}, {flag: value}) == [flag], "what follows from it is not listed"
 
 
 @pytest.mark.parametrize(
@@ -107,72 +105,40 @@ def test_a_run_goes_on_with_more_actors_than_small_steps_are_for() -> None:
     assert (few.optimizer.batch_size, many.optimizer.batch_size) == (4, 16)
 
 
-def test_a_resume_says_what_another_number_of_actors_changes() -> None:
+def test_a_resume_says_what_follows_from_other_flags_and_has_changed() -> None:
     """An Atari run of 2 cores continues with 16: a quarter of the gradient steps for each frame."""
-    few = resolved(num_actors=2)
-    line = configs.actors_change(configs.to_dict(few), resolved(num_actors=16))
-    assert "--batch_size=16, not 4, --ring_batches=4, not 16, --learning_rate=0.0005, not" in line
-    kept = resolved(
-        num_actors=16, batch_size=4, ring_batches=16, learning_rate=3.5e-4, learning_rate_end=7e-5
-    )
-    longer = resolved(num_actors=15, total_environment_frames=10, logdir="elsewhere")
-    assert [configs.actors_change(configs.to_dict(few), each) for each in (kept, longer)] == [
-        "",
-        "",
-    ]
+    saved = configs.to_dict(resolved(num_actors=2, preset="tuned"))
+    change = configs.changes(saved, resolved(num_actors=16))
+    assert "--batch_size=16, not 4, --ring_batches=4, not 16, --learning_rate=0.0005, not" in change
+    kept = {"batch_size": 4, "ring_batches": 16, "learning_rate": 3.5e-4, "learning_rate_end": 7e-5}
+    assert configs.changes(saved, resolved(num_actors=16, **kept)) == ""
+    assert configs.changes(saved, resolved(num_actors=15, logdir="elsewhere")) == ""
+    paper = configs.to_dict(resolved(preset="paper", total_environment_frames=1000))
+    longer = resolved(preset="paper", total_environment_frames=2000)
+    assert "--schedule_frames=2000, not 1000" in configs.changes(paper, longer)
 
 
-def test_the_end_of_a_schedule_is_said() -> None:
-    """How many frames are named does not change what a frame of an Atari game teaches."""
-    for frames in (1_000_000, 50_000_000):
-        assert configs.schedule_line(resolved(total_environment_frames=frames)) == (
-            "the learning rate goes from 0.00035 to 7e-05 at 8,000,000 frames (--schedule_frames)"
-        )
-    fixed = resolved(total_environment_frames=8_000_000, schedule_frames=80_000_000)
-    assert "at 80,000,000 frames" in configs.schedule_line(fixed)
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({}, ["0.00035", "7e-05", "8,000,000"]),
+        ({"schedule_frames": 80_000_000}, ["80,000,000"]),
+        ({"learning_rate_schedule": "kl"}, ["KL"]),
+        ({"learning_rate_schedule": "constant"}, ["constant"]),
+    ],
+)
+def test_the_end_of_a_schedule_is_said(flags: dict[str, Any], said: list[str]) -> None:
+    line = configs.schedule_line(resolved(**flags))
+    assert all(each in line for each in said), line
 
 
-def test_a_run_says_that_the_kl_bounds_its_learning_rate() -> None:
-    flags = {"learning_rate_schedule": "kl", "learning_rate": 1e-3, "total_environment_frames": 500}
-    bounded = "; up to 10 times less learning rate while the KL divergence is large"
-    annealed = configs.resolve(Given().replace(**flags), "vector")
-    assert configs.schedule_line(annealed) == (
-        f"the learning rate goes from 0.001 to 0.0001 at 500 frames (--schedule_frames){bounded}"
-    )
-    level = configs.resolve(Given().replace(**flags, learning_rate_end=1e-3), "vector")
-    assert configs.schedule_line(level) == f"learning rate and entropy cost are constant{bounded}"
-
-
-def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:
-    flags = {"preset": "paper", "learning_rate": 0.1, "learning_rate_end": 0.01}
-    saved = configs.to_dict(resolved(**flags, total_environment_frames=1000))
-    longer = resolved(**flags, total_environment_frames=2000)
-    change = configs.schedule_change(saved, longer, 500)
-    assert change == (
-        "schedules end at 2,000 frames; before, they ended at 1,000. This changes the learning rate"
-        " from 0.055 to 0.0775; --schedule_frames=1000 keeps it"
-    )
-    fixed = resolved(**flags, total_environment_frames=2000, schedule_frames=1000)
-    assert configs.schedule_change(saved, fixed, 500) == ""
-
-
-def test_a_command_that_only_names_the_folder_is_told_what_resumes_its_run(run_here, tmp_path):
-    """Not to type level, rate and whatever else the run was given, one by one."""
+def test_a_command_that_only_names_the_folder_is_told_the_flags_of_its_run(run_here, tmp_path):
+    """All of them at once."""
     saved = resolved(level_name="CartPole-v1", learning_rate=0.1)
-    run, sources = tmp_path / "run", configs.sources(saved, "atari")
-    run.mkdir()
-    (run / "config.json").write_text(
-        json.dumps({"flags": configs.to_dict(saved), "sources": sources})
-    )
-    (run / "config.yaml").write_text("level_name: CartPole-v1\nlearning_rate: 0.1\n")
-    for more in ([], ["--total_environment_frames=5", "--num_actors=1"]):
-        assert run_here(f"--logdir={run}", *more) == (
-            2, "", f"run_experiment.py: --logdir={run}: holds a run with --level_name=CartPole-v1"
-            f" --learning_rate=0.1; to resume it, add --config={run}/config.yaml, which has its"
-            " flags\n",
-        )  # fmt: skip
-    # Who says what to learn may mean another run.
-    _, _, err = run_here(f"--logdir={run}", "--seed=2")
-    assert f"--seed=2, but {run} was trained with --seed=1\n" in err
-    # What is not given is not said to be.
-    assert "(not given), but" in err and "--learning_rate=0.1; give these flags to resume" in err
+    described = {"flags": configs.to_dict(saved), "sources": configs.sources(saved, "atari")}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    code, out, err = run_here(f"--logdir={tmp_path}")
+    assert (code, out) == (2, "")
+    level, rate, advice = err.splitlines()
+    assert "(not given)" in level and "--level_name=CartPole-v1" in level
+    assert "--learning_rate=0.1" in rate and f"--logdir={tmp_path}" in advice

@@ -82,20 +82,6 @@ def test_a_new_run_starts_with_the_network_of_another_and_then_needs_it_no_more(
     assert "resuming from" in train(30_000)
 
 
-@pytest.mark.long
-def test_a_run_learns_catch_from_pixels(start, tmp_path):
-    """With the defaults for images."""
-    code, out, err = start(
-        "--level_name=tests.helpers.worlds:Catch-v0",
-        "--total_environment_frames=60000",
-        "--stop_at_return=0.5",
-        "--metrics_interval_s=1",
-        f"--logdir={tmp_path}",
-    ).wait()
-    assert code == 0, err + out
-    assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.3
-
-
 @SHARES_THE_TRAINED_RUN
 def test_a_trained_agent_can_be_evaluated_and_filmed(start, copied_run):
     code, out, err = start(
@@ -113,46 +99,25 @@ def test_a_trained_agent_can_be_evaluated_and_filmed(start, copied_run):
 @SHARES_THE_TRAINED_RUN
 def test_a_complete_run_is_not_trained_further(run_here, copied_run):
     before = rows(copied_run)
-    code, out, err = run_here(*COMPLETE, f"--logdir={copied_run}")
-    assert code == 0, err
-    assert "this run is complete (320,000 frames; you asked for 320,000)" in out
-    assert rows(copied_run) == before
+    for frames in (320_000, 1000):
+        flags = (*TRAINED, f"--total_environment_frames={frames}", f"--logdir={copied_run}")
+        code, out, err = run_here(*flags)
+        assert code == 0, err
+        assert f"this run is complete (320,000 frames; you asked for {frames:,})" in out
+        assert "resuming" not in out and rows(copied_run) == before
 
 
 @SHARES_THE_TRAINED_RUN
-def test_a_run_with_more_frames_than_asked_for_is_only_called_complete(run_here, copied_run):
-    """It said that it resumed, and at which learning rate, although nothing was to be trained."""
-    shorter = (*TRAINED, "--total_environment_frames=1000", f"--logdir={copied_run}")
-    code, out, err = run_here(*shorter)
-    assert code == 0, err
-    complete, advice = out.splitlines()
-    assert complete.endswith("this run is complete (320,000 frames; you asked for 1,000).")
-    assert advice.startswith("To train longer, ")
-    code, out, err = run_here(*shorter, "--dry_run")
-    assert code == 0, err
-    assert "resuming" not in out and "before, they ended" not in out
-    assert "320,000 of 1,000 frames so far" in out
-
-
-@SHARES_THE_TRAINED_RUN
-@pytest.mark.parametrize(
-    ("given", "trained"),
-    [
-        ("--level_name=Acrobot-v1", "--level_name=CartPole-v1"),
-        ("--agent_name=MLPLSTMAgent", "--agent_name=MLPAgent"),
-        ("--seed=2", "--seed=7"),
-        ("--algorithm=impala", "--algorithm=appo"),
-        ("--discounting=0.5", "--discounting=0.99"),
-    ],
-)
-def test_a_logdir_of_another_run_is_refused(run_here, copied_run, given, trained):
+def test_a_logdir_of_another_run_is_refused(run_here, copied_run):
     """It would mix two runs, and reports would credit the mixture to the new flags."""
     before = sorted({*copied_run.rglob("*"), copied_run / ".lock"})
-    code, out, err = run_here(*TRAINED, LONG, given, f"--logdir={copied_run}")
+    given = ("--agent_name=MLPLSTMAgent", "--seed=2", "--discounting=0.5")
+    code, out, err = run_here(*TRAINED, LONG, *given, f"--logdir={copied_run}")
     assert (code, out) == (2, "")
-    difference, advice = err.splitlines()
-    assert f"{given}, but {copied_run} was trained with {trained}" in difference
-    assert f"{trained}; give that flag to resume it, another --logdir to train a new" in advice
+    trained = ("--agent_name=MLPAgent", "--seed=7", "--discounting=0.99", "--fresh")
+    for line, theirs in zip(sorted(err.splitlines())[:4], sorted(trained), strict=True):
+        assert theirs in line, err
+    assert all(f"{flag}, but {copied_run} was" in err for flag in given)
     assert sorted(copied_run.rglob("*")) == before
 
 
@@ -215,43 +180,38 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(start, tmp_path):
     assert resumed.alive() == []
 
 
-def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(start, tmp_path):
+def press_ctrl_c(run):
+    run.process.send_signal(signal.SIGINT)
+
+
+def end_its_time(run):
+    """`timeout 10m impala ...` signals its command and then its whole group, so twice."""
+    run.process.terminate()
+    run.process.terminate()
+
+
+def press_ctrl_c_in_a_pipe(run):
+    """As in `python run_experiment.py | tee log`, whose reader ends, too."""
+    run.process.send_signal(signal.SIGINT)
+    run.process.stdout.close()
+
+
+@pytest.mark.parametrize("stop", [press_ctrl_c, end_its_time, press_ctrl_c_in_a_pipe])
+def test_a_run_that_is_stopped_saves_a_checkpoint_and_says_how_to_resume(start, tmp_path, stop):
     logdir = tmp_path / "run"
     run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
     run.wait_until(lambda: len(rows(logdir)) >= 2)
-    run.process.send_signal(signal.SIGINT)
-    code, out, err = run.wait(120)
-    assert code == 0, err + out
-    assert f"to resume:   {user_commands.run_experiment()}" in out
-    assert f"--logdir={logdir}" in out
-    assert f"to evaluate: {user_commands.run_experiment()} --mode=test" in out
+    stop(run)
+    if stop is press_ctrl_c:
+        out, _ = run.process.communicate(timeout=120)
+        assert f"to resume:   {user_commands.run_experiment()}" in out
+        assert f"--logdir={logdir}" in out
+        assert f"to evaluate: {user_commands.run_experiment()} --mode=test" in out
+    assert run.process.wait(120) == 0
     assert status(logdir)["state"] == "stopped"
     frames = int(rows(logdir)[-1]["environment_frames"])
     assert checkpointed_frames(logdir) == frames > 0
     assert run.alive() == []
-
-
-@pytest.mark.long
-def test_ctrl_c_before_the_first_checkpoint_names_only_what_works(start, tmp_path):
-    """There is nothing to evaluate yet, and no run to look at."""
-    run = start(*ENDLESS, f"--logdir={tmp_path / 'run'}")
-    run.wait_until(lambda: len(run.alive()) >= 2)
-    run.process.send_signal(signal.SIGINT)
-    code, out, err = run.wait(120)
-    assert code == 0 and f"to start again: {user_commands.run_experiment()}" in out, err + out
-    assert "to evaluate" not in out
-
-
-def test_the_end_of_a_time_limit_saves_a_checkpoint(start, tmp_path):
-    """`timeout 10m impala ...` signals its command and then its whole group, so twice."""
-    logdir = tmp_path / "run"
-    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
-    run.wait_until(lambda: len(rows(logdir)) >= 2)
-    for _ in range(2):
-        run.process.terminate()
-    code, out, err = run.wait(120)
-    assert code == 0, err + out
-    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
 
 
 def test_a_second_ctrl_c_stops_at_once(start, tmp_path):
@@ -323,29 +283,6 @@ def test_a_learner_that_cannot_work_ends_the_run_at_once(start, tmp_path):
     assert "the learner failed: exit status 1 after" in err
 
 
-def test_a_run_whose_output_is_closed_stops_and_writes_a_checkpoint(start, tmp_path):
-    """As in `python run_experiment.py | head -2`."""
-    logdir = tmp_path / "run"
-    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
-    run.wait_until(lambda: len(rows(logdir)) >= 2)
-    run.process.stdout.close()
-    assert run.process.wait(120) != 0
-    assert status(logdir)["state"] == "stopped"
-    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
-    assert run.alive() == []
-
-
-def test_ctrl_c_that_also_ends_the_reader_of_the_output_is_no_failure(start, tmp_path):
-    """As in `python run_experiment.py | tee log`."""
-    logdir = tmp_path / "run"
-    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
-    run.wait_until(lambda: len(rows(logdir)) >= 2)
-    run.process.send_signal(signal.SIGINT)
-    run.process.stdout.close()
-    assert run.process.wait(120) == 0
-    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
-
-
 @pytest.mark.long
 def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path):
     """As with `nohup python run_experiment.py > out.log` on a full disk."""
@@ -361,18 +298,13 @@ def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path)
 
 def test_a_learner_may_have_an_ipv6_address(start, tmp_path):
     try:
-        other = socket.create_server(("::1", 0), family=socket.AF_INET6)
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("needs IPv6")
     address = f"[::1]:{free_port()}"
     flags = (*TRAINED, "--total_environment_frames=2000", f"--learner_hosts={address}")
     code, out, err = start(*flags, f"--logdir={tmp_path / 'run'}").wait()
     assert code == 0, err + out
-    with other:
-        taken = f"--learner_hosts=[::1]:{other.getsockname()[1]}"
-        code, _, err = start(*flags[:-1], taken, f"--logdir={tmp_path / 'other'}").wait()
-    assert code == 2
-    assert f"{taken}: cannot listen there: Address already in use" in err
 
 
 @pytest.mark.long

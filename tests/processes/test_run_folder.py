@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import Given
 from impala_tf.logdir import Logdir
 from impala_tf.processes import provenance, run_folder
 from impala_tf.types import Kind
 from tests.helpers import mirrored
-from tests.helpers.ports import free_port
-from tests.helpers.runs import PROJECT, Run, checkpointed_frames, rows
+from tests.helpers.runs import Run, checkpointed_frames
 
 CARTPOLE = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
 SHORT = (*CARTPOLE, "--total_environment_frames=20000")
@@ -33,48 +31,39 @@ def described(logdir: Path) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_two_seeds_are_two_runs_and_a_resume_is_written_down(start: Start, tmp_path: Path) -> None:
-    for seed in (1, 2):
-        code, out, err = start(*SHORT, f"--seed={seed}", cwd=tmp_path).wait()
-        assert code == 0, err + out
-        assert "the learning rate goes from 0.0025 to 0.00025 at 20,000 frames" in out
-    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert names == ["CartPole-v1-MLPAgent-appo-1", "CartPole-v1-MLPAgent-appo-2"]
-    for seed, name in enumerate(names, 1):
-        logdir = tmp_path / "runs" / name
-        assert described(logdir)["flags"]["seed"] == seed
-        assert int(rows(logdir)[-1]["environment_frames"]) >= 20_000
+def test_one_folder_is_one_run_which_resumes_or_is_moved_aside(
+    start: Start, tmp_path: Path
+) -> None:
+    def train(*flags: str) -> tuple[int, str, str]:
+        return start(*SHORT, *flags, cwd=tmp_path).wait()
 
-    longer = (*CARTPOLE, "--total_environment_frames=40000")
-    code, out, err = start(*longer, cwd=tmp_path).wait()
-    assert code == 0, err + out
-    assert "schedules end at 40,000 frames; before, they ended at 20,000." in out
-    now = described(tmp_path / FOLDER)
-    assert now["flags"]["total_environment_frames"] == 40_000
-    first, second = now["history"]
-    assert first["environment_frames"] == 0
-    assert first["flags"]["total_environment_frames"] == 20_000
-    assert first["flags"]["seed"] == 1
-    assert second["environment_frames"] >= 20_000
-    assert second["flags"]["total_environment_frames"] == 40_000
-    assert "seed" not in second["flags"]
-    assert second["git_commit"] == now["git_commit"]
-
-
-@pytest.mark.long
-def test_fresh_moves_the_run_aside_and_starts_again(start: Start, tmp_path: Path) -> None:
-    code, out, err = start(*SHORT, cwd=tmp_path).wait()
+    code, out, err = train()
     assert code == 0, err + out
     before = (tmp_path / FOLDER / "metrics.csv").read_bytes()
-    refused = start(*SHORT, "--learning_rate=0.1", cwd=tmp_path).wait()
+    refused = train("--learning_rate=0.1")
     assert refused[0] == 2
     assert "--learning_rate=0.1, but" in refused[2]
     assert "was trained with --learning_rate=0.0025" in refused[2]
     assert (tmp_path / FOLDER / "metrics.csv").read_bytes() == before
 
+    code, out, err = train("--total_environment_frames=40000")
+    assert code == 0, err + out
+    assert "--schedule_frames=40000, not 20000" in out
+    now = described(tmp_path / FOLDER)
+    first, second = now["history"]
+    assert (first["environment_frames"], first["flags"]["seed"]) == (0, 1)
+    assert first["flags"]["total_environment_frames"] == 20_000
+    assert second["environment_frames"] >= 20_000
+    assert second["flags"]["total_environment_frames"] == 40_000
+    assert "seed" not in second["flags"]
+
+    before = (tmp_path / FOLDER / "metrics.csv").read_bytes()
     moved = tmp_path / f"{FOLDER}.1"
     run = start(*ENDLESS, "--learning_rate=0.1", "--fresh", cwd=tmp_path)
     run.wait_until(lambda: moved.exists() and checkpointed_frames(tmp_path / FOLDER) > 0)
+    code, _, err = start(*ENDLESS, "--fresh", cwd=tmp_path).wait()
+    assert code == 2 and f"--logdir={FOLDER}: another run is writing there" in err
+    assert not (tmp_path / f"{FOLDER}.2").exists()
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait()
     assert code == 0, err + out
@@ -116,32 +105,6 @@ def test_fresh_does_not_move_a_run_that_trains(start: Start, tmp_path: Path) -> 
     assert not (tmp_path / f"{FOLDER}.1").exists()
 
 
-@pytest.mark.long
-def test_a_learner_by_hand_refuses_the_folder_of_another_run(start: Start, tmp_path: Path) -> None:
-    """A machine of a launched run has the folder, not the machine that launches."""
-    code, out, err = start(*SHORT, cwd=tmp_path).wait()
-    assert code == 0, err + out
-    by_hand = (
-        "--job_name=learner",
-        f"--learner_hosts=127.0.0.1:{free_port()}",
-        f"--logdir={FOLDER}",
-    )
-    code, out, err = start(*SHORT, *by_hand, "--seed=2", cwd=tmp_path).wait()
-    assert code == 2
-    assert f"--seed=2, but {FOLDER} was trained with --seed=1" in err
-
-
-def test_fresh_on_a_folder_without_a_run_moves_nothing(
-    run_here: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    """Such as runs/ itself, by mistake."""
-    shutil.copytree(PROJECT / "sandbox" / "curves", tmp_path / "runs" / "other")
-    with pytest.raises(pytest.fail.Exception):  # it would start processes
-        run_here(*SHORT, "--fresh", f"--logdir={tmp_path / 'runs'}")
-    assert (tmp_path / "runs" / "other").is_dir()
-    assert not (tmp_path / "runs.1").exists()
-
-
 def test_fresh_on_a_link_keeps_the_link(tmp_path: Path) -> None:
     """It leads to a large disk, where the next run is to be, too."""
     run, link = tmp_path / "large" / "run", tmp_path / "runs" / "run"
@@ -155,26 +118,6 @@ def test_fresh_on_a_link_keeps_the_link(tmp_path: Path) -> None:
         assert link.resolve() == run
         assert not (link / "config.json").exists()
     assert [path.name for path in link.parent.iterdir()] == ["run"]
-
-
-@pytest.mark.faults
-def test_fresh_on_a_link_to_a_disk_moves_the_link(small_disk: Path, tmp_path: Path) -> None:
-    """A disk cannot be renamed where it is mounted."""
-    (small_disk / "config.json").touch()
-    link = tmp_path / "run"
-    link.symlink_to(small_disk)
-    with run_folder.claimed(Logdir(link), fresh=True) as moved:
-        assert moved == tmp_path / "run.1"
-        assert moved.resolve() == small_disk
-        assert not (link / "config.json").exists()
-
-
-def test_fresh_needs_the_command_that_starts_the_whole_run(
-    run_here: Callable[..., tuple[int, str, str]],
-) -> None:
-    code, _, err = run_here("--job_name=actor", "--learner_hosts=127.0.0.1:1", "--fresh")
-    assert code == 2
-    assert "--fresh: needs the command that starts the whole run" in err
 
 
 def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
@@ -195,24 +138,6 @@ def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
         assert expected or "batch_size" not in repeating
         more = configs.resolve(Given(repeating).replace(num_actors=64), kind)
         assert more.optimizer == config.optimizer
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-def test_no_run_starts_where_another_one_was_moved_away(tmp_path: Path, fresh: bool) -> None:
-    """That one still writes its checkpoints there, under the name that it knows."""
-    logdir, moved = Logdir(tmp_path / "run"), Logdir(tmp_path / "moved")
-    with run_folder.claimed(logdir, fresh=False):
-        logdir.path.rename(moved.path)
-        logdir.checkpoints.mkdir(parents=True)
-        for path, problem in ((logdir, "was moved or deleted; stop"), (moved, "is writing there")):
-            with (
-                pytest.raises(ConfigError, match=problem),
-                run_folder.claimed(path, fresh=fresh),
-            ):
-                pass
-    assert logdir.checkpoints.is_dir()
-    with run_folder.claimed(logdir, fresh=fresh) as aside:
-        assert (aside is not None) == fresh
 
 
 def test_the_current_folder_is_not_moved_aside(
