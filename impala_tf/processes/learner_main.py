@@ -31,7 +31,7 @@ from impala_tf.machine.process_lifetime import (
 )
 from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS
 from impala_tf.monitoring.notes import Notes
-from impala_tf.processes import learner_parts, provenance, run_folder
+from impala_tf.processes import provenance, run_folder
 from impala_tf.processes.common import begin, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import EXITING, StatusReporter
@@ -72,7 +72,7 @@ def main(given: Given) -> int:
     config = configs.replace(config, task=group.members[group.rank])
     try:
         with _naming_lost_peers(group, lambda: "another learner"):
-            parts = learner_parts.build(config, spec, logdir, group)
+            parts = LearnerParts(config, spec, logdir, group)
             regroups = _learn(parts, stop, regroup.is_set, device, notes.lines)
     except NotFiniteError as error:
         _log.error("%s; %s", error, _newest(logdir))
@@ -131,9 +131,6 @@ def _learn(
         on_update=callbacks.on_update,
     )
 
-    def stop_requested() -> bool:
-        return stop() or callbacks.stopping
-
     def goes_on_with_others() -> bool:
         return loop.regroups and not learner.done  # a callback may have ended the run meanwhile
 
@@ -146,7 +143,7 @@ def _learn(
         # itself is closed later: with a GPU, closing it while something waits in it has made other
         # operations fail.
         stop.on_request(batches.close)
-        loop.run(batches, stop_requested, regroup_requested)
+        loop.run(batches, lambda: stop() or callbacks.stopping, regroup_requested)
         if any(group.gather(callbacks.stopping)):
             learner.finish()
         peers.ends()
@@ -244,7 +241,7 @@ def _announce(parts: LearnerParts, device: str) -> None:
     _log.info("%s", configs.schedule_line(parts.config))
     if parts.resumed:
         _log.info("%s", resume_message(parts.run_state.latest_checkpoint, frames))
-        for change in run_folder.changes(before.get("flags", {}), parts.config, frames):
+        if change := configs.changes(before.get("flags", {}), parts.config):
             _log.info("%s", change)
         if missing := parts.learner.uses.missing_steps:
             _log.info("replay: refills; learning resumes in %s agent steps", f"{missing:,}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -14,6 +13,8 @@ from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
+from impala_tf.environments import suites
+from impala_tf.learner import callbacks
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.callbacks import Callbacks
 from impala_tf.learner.conversion import NetworkService
@@ -26,17 +27,15 @@ from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
 from impala_tf.monitoring.evaluations import EvaluationRows
+from impala_tf.monitoring.metrics import LEVEL_METRICS, METRICS, info_columns
 from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
-from impala_tf.processes import (
-    evaluator,
-    learner_records,
-    mirroring,
-    run_folder,
-    warm_start,
-)
+from impala_tf.monitoring.wandb_writer import WandbWriter
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
+from impala_tf.processes import evaluator, mirroring, run_folder, warm_start
 from impala_tf.processes.common import credentials_dir, seed_of
-from impala_tf.processes.evaluator import Evaluator
+from impala_tf.processes.evaluator import Evaluator, Result
 from impala_tf.processes.mirroring import MirrorUploads
 from impala_tf.transport import (
     GrantLimit,
@@ -57,185 +56,210 @@ from impala_tf.types import EnvironmentSpec, Sent
 _log = logging.getLogger("impala_tf.learner")
 
 
-class LearnerParts(NamedTuple):
-    """A learner process: unrolls go server -> queue -> learner, parameters learner -> store."""
+class LearnerParts:
+    """A learner process: unrolls go server -> queue -> learner, parameters learner -> store.
 
-    config: Config  # resolved; --task is the learner's number
-    spec: EnvironmentSpec
-    logdir: Logdir
-    group: LearnerGroup
-    learner: Learner
-    queue: UnrollQueue[Sent]
-    recorder: RunRecorder
-    run_state: RunState
-    resumed: bool  # whether from a checkpoint
-    started_from: dict[str, Any] | None  # what config.json holds about --start_from
-    store: ParameterStore
-    server: LearnerServer
-    inference: InferenceService | None  # for --inference=learner
-    storage: StorageWatch
-    callbacks: Callbacks  # empty except in rank 0
-    evaluator: Evaluator | None  # of rank 0, with --video_every or --eval_every
-    evaluations: EvaluationRows | None  # of rank 0, with --eval_every
-    uploads: MirrorUploads | None  # of rank 0, with --mirror
+    Making it restores the newest checkpoint on all ranks, and publishes the parameters. The
+    server's port is bound, but nothing is served yet.
 
+    Args:
+      config: the run's, resolved; --task is the learner's number.
+      spec: the level's specification.
+      logdir: the run's folder, in which only rank 0 writes.
+      group: the learners of the run.
 
-def build(
-    config: Config, spec: EnvironmentSpec, logdir: Logdir, group: LearnerGroup
-) -> LearnerParts:
-    """Makes the parts, restores the newest checkpoint on all ranks, and publishes the parameters.
-
-    The server's port is bound, but nothing is served yet.
+    Attributes:
+      config, spec, logdir, group: as given.
+      resumed: whether from a checkpoint.
+      started_from: what config.json holds about --start_from; None without it.
+      callbacks: empty except in rank 0.
+      evaluator: of rank 0, with --video_every or --eval_every; else None.
+      evaluations: the rows of --eval_every, of rank 0; else None.
+      uploads: of rank 0, with --mirror; else None.
+      inference: for --inference=learner; else None.
 
     Raises:
       ConfigError: a logdir, checkpoint or port that cannot be used.
     """
-    configs.check_batches(config)
-    storage, uploads = StorageWatch(), None
-    if group.rank == 0:
-        mirroring.bring_back(config, spec, logdir, _log.info)
-        if config.run.mirror:
-            uploads = MirrorUploads(config.run.mirror, logdir, storage)
-        run_folder.check_same_run(config, spec, logdir)
-        evaluator.check(config)
-    tf.random.set_seed(seed_of(config.run.seed, "learner"))
-    agent = agent_here(config.agent, spec)
-    specs = sent_specs(agent, spec, config)
-    learner = Learner(agent, spec, config, group)
-    queue = UnrollQueue(
-        specs,
-        config.process.queue_capacity,
-        (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
-        lambda num_unrolls: recorder.record_stale(num_unrolls),
-    )
-    recorder, receivers = learner_records.make(config, spec, logdir, queue, learner, group, uploads)
-    checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
-    run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
-    resumed, started_from = False, None
-    if group.rank == 0:
-        resumed = run_state.restore(config.run.logdir)
-        if not resumed:
-            started_from = warm_start.start(config, spec, logdir, learner)
-        certificates.ensure(credentials_dir(config))
-    # The ranks wait for each other here, so afterwards all have the credentials.
-    check_equal_flags(config, group)
-    _copy_from_rank_0(run_state, learner, group)
-    store = ParameterStore()
-    store.publish(learner.parameter_version, learner.parameters())
-    inference = _inference(config, spec, agent.torso_dtype, store)
-    networks = _networks(config, spec)
-    pushes = Pushes(
-        _terms(config, spec, specs, agent, run_state.run_id),
-        _put(config, spec, queue, learner, recorder),
-        on_refused=recorder.record_refused,
-        grants=_grants(config),
-    )
-    service = LearnerService(
-        pushes,
-        store,
-        parameter_lag=_parameter_lag(config),
-        infer=None if inference is None else inference.ask,
-        networks=None if networks is None else networks.network,
-        run_steps=learner.agent_steps,
-        number=config.process.task,
-        members=group.members,
-    )
-    address = configs.split(config.process.learner_hosts)[config.process.task]
-    server = LearnerServer(address, credentials_dir(config), service)
-    if inference is not None and config.process.synchronization == "step":
-        inference.wait_for(service.num_acting)
-    return LearnerParts(
-        config=config,
-        spec=spec,
-        logdir=logdir,
-        group=group,
-        learner=learner,
-        queue=queue,
-        recorder=recorder,
-        run_state=run_state,
-        resumed=resumed,
-        started_from=started_from,
-        store=store,
-        server=server,
-        inference=inference,
-        storage=storage,
-        callbacks=receivers.callbacks,
-        evaluator=receivers.evaluator,
-        evaluations=receivers.evaluations,
-        uploads=uploads,
-    )
 
+    def __init__(
+        self, config: Config, spec: EnvironmentSpec, logdir: Logdir, group: LearnerGroup
+    ) -> None:
+        self.config, self.spec, self.logdir, self.group = config, spec, logdir, group
+        configs.check_batches(config)
+        self.storage = StorageWatch()
+        self.uploads: MirrorUploads | None = None
+        if group.rank == 0:
+            mirroring.bring_back(config, spec, logdir, _log.info)
+            if config.run.mirror:
+                self.uploads = MirrorUploads(config.run.mirror, logdir, self.storage)
+            run_folder.check_same_run(config, spec, logdir)
+            evaluator.check(config)
+        tf.random.set_seed(seed_of(config.run.seed, "learner"))
+        agent = agent_here(config.agent, spec)
+        specs = sent_specs(agent, spec, config)
+        self.learner = Learner(agent, spec, config, group)
+        self._waits = configs.waits_for_updates(config)
+        self.queue: UnrollQueue[Sent] = UnrollQueue(
+            specs,
+            config.process.queue_capacity,
+            (lambda: self.learner.parameter_version) if self._waits else None,
+            lambda num_unrolls: self.recorder.record_stale(num_unrolls),
+        )
+        self.callbacks = Callbacks([], [], logdir)
+        self.evaluator: Evaluator | None = None
+        self.evaluations: EvaluationRows | None = None
+        self.recorder = self._make_recorder()
+        checkpointer = Checkpointer(logdir.checkpoints, self.learner.trackables())
+        identity = signature_of(config, spec)
+        self.run_state = RunState(checkpointer, self.learner, self.recorder, identity)
+        self.resumed, self.started_from = False, None
+        if group.rank == 0:
+            self.resumed = self.run_state.restore(config.run.logdir)
+            if not self.resumed:
+                self.started_from = warm_start.start(config, spec, logdir, self.learner)
+            certificates.ensure(credentials_dir(config))
+        # The ranks wait for each other here, so afterwards all have the credentials.
+        check_equal_flags(config, group)
+        shared = {"run_id": self.run_state.run_id, "counters": self.learner.counters()}
+        self.run_state.adopt(**group.gather(shared)[0])
+        self.learner.synchronize()
+        self.store = ParameterStore()
+        self.store.publish(self.learner.parameter_version, self.learner.parameters())
+        self.inference: InferenceService | None = None
+        if config.process.inference == "learner":
+            seed = seed_of(config.run.seed, "inference", config.process.task)
+            copy = agent_of(config.agent, spec, agent.torso_dtype)
+            self.inference = InferenceService(copy, spec, self.store, seed)
+        self.server = self._make_server(agent, specs)
 
-def _inference(
-    config: Config, spec: EnvironmentSpec, dtype: str, store: ParameterStore
-) -> InferenceService | None:
-    if config.process.inference != "learner":
-        return None
-    seed = seed_of(config.run.seed, "inference", config.process.task)
-    return InferenceService(agent_of(config.agent, spec, dtype), spec, store, seed)
+    def _make_recorder(self) -> RunRecorder:
+        """Makes the recorder of results; in rank 0, also all that rows and checkpoints go to."""
+        config, spec, logdir = self.config, self.spec, self.logdir
+        names = configs.split(config.run.info_metrics)
+        writers: dict[str, Writer] = {}
+        level_rows = None
+        if self.group.rank == 0:
+            writers["csv"] = CsvWriter(logdir.metrics, METRICS | info_columns(names))
+            writers["tensorboard"] = self._tensorboard = TensorBoardWriter(logdir.tensorboard)
+            self._wandb = None
+            if config.run.track == "wandb":
+                self._wandb = WandbWriter(logdir.path, configs.to_dict(config))
+                writers["wandb"] = self._wandb
+            if len(spec.levels) > 1:
+                levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
+                level_rows = LevelRows(levels_writer, spec.levels, self._normalize)
+            if config.run.eval_every is not None:
+                self.evaluations = EvaluationRows(
+                    logdir.evaluations, self._tensorboard, self._wandb
+                )
+                writers["evaluations"] = self.evaluations
+            if config.run.eval_every is not None or config.run.video_every is not None:
+                self.evaluator = Evaluator(config, logdir, self._publish)
+            more = [each for each in (self.evaluator, self.uploads) if each is not None]
+            of_levels = None if level_rows is None else lambda row: level_rows.score()
+            self.callbacks = callbacks.of_run(
+                config.run, logdir, self._tensorboard, more, of_levels
+            )
+            writers["callbacks"] = self.callbacks
+        uses = self.learner.uses
+        return RunRecorder(
+            writers,
+            self.queue.size,
+            config.run.metrics_interval_s,
+            level_rows,
+            None if uses.replay is None else lambda: uses.replay.steps,
+            names,
+            self.group.members,
+        )
 
+    def _normalize(self, index: int, score: float) -> float | None:
+        return suites.normalized(suites.levels(self.config.environment)[index], score)
 
-def _networks(config: Config, spec: EnvironmentSpec) -> NetworkService | None:
-    if config.process.inference != "actor" or configs.actors_use_tensorflow(config):
-        return None
-    return NetworkService(agent_of(config.agent, spec), spec)
+    def _publish(self, result: Result, environment_frames: int) -> None:
+        """Shows the evaluator's results in files, TensorBoard and W&B."""
+        if result.rows and self.evaluations is not None:
+            self.evaluations.add(result.rows)
+        if not result.video:
+            return
+        gif = Path(result.gif).read_bytes()
+        self._tensorboard.add_gif("video/game", gif, result.environment_frames)
+        if self._wandb is not None:
+            caption = f"{result.environment_frames:,} frames"
+            self._wandb.add_video("video/game", Path(result.video), environment_frames, caption)
 
+    def _make_server(self, agent: Agent, specs: Sent) -> LearnerServer:
+        config, task = self.config, self.config.process.task
+        process, inference = config.process, self.inference
+        parameters = parameter_specs(agent)
+        if process.inference == "actor":
+            check_parameters(parameters, config.agent.agent_name)
+        num_sent = configs.sent_per_push(config)
+        terms = RunTerms(
+            run_id=self.run_state.run_id,
+            config_digest=configs.wire_digest(config),
+            sent_specs=specs,
+            parameter_specs=parameters,
+            max_environments=max_environments(specs, num_sent),
+            # The most games that can end in a push, for each of its unrolls.
+            most_episodes=(2 + config.optimizer.unroll_length) * process.envs_per_actor // num_sent,
+            num_levels=len(self.spec.levels),
+            num_infos=len(configs.split(config.run.info_metrics)),
+        )
+        # Actors work on the unrolls of a batch at a time, and two more.
+        limit = GrantLimit(2 + math.ceil(configs.sent_per_batch(config) / num_sent))
+        grants = Grants() if self._waits else Grants(limit)
+        networks = None
+        if process.inference == "actor" and not configs.actors_use_tensorflow(config):
+            networks = NetworkService(agent_of(config.agent, self.spec), self.spec).network
+        steps = config.optimizer.updates_per_batch * config.optimizer.minibatches
+        # For a replay, old steps are as good as new ones.
+        replays = configs.algorithm(config.loss.algorithm).replays
+        max_lag = None if replays else process.max_policy_lag
+        self._inspector = Inspector(self.spec, max_lag, steps)
+        # Parameters may not become older than unrolls may be: else all would be refused, the
+        # learner would take no step any more, and actors would wait for its next ones forever.
+        lag = (
+            process.parameter_lag
+            if max_lag is None
+            else min(process.parameter_lag, max_lag * steps)
+        )
+        service = LearnerService(
+            Pushes(terms, self._put, on_refused=self.recorder.record_refused, grants=grants),
+            self.store,
+            parameter_lag=1 if self._waits else lag,
+            infer=None if inference is None else inference.ask,
+            networks=networks,
+            run_steps=self.learner.agent_steps,
+            number=task,
+            members=self.group.members,
+        )
+        address = configs.split(process.learner_hosts)[task]
+        server = LearnerServer(address, credentials_dir(config), service)
+        if inference is not None and process.synchronization == "step":
+            inference.wait_for(service.num_acting)
+        return server
 
-def _steps_per_batch(config: Config) -> int:
-    return config.optimizer.updates_per_batch * config.optimizer.minibatches
+    def _put(self, sent: Sent, report: PushReport) -> None:
+        """Accepts and records unrolls or gradients, or refuses them.
 
-
-def _max_policy_lag(config: Config) -> int | None:
-    """Returns how many batches old an unroll may be; None: any age."""
-    # For a replay, old steps are as good as new ones.
-    replays = configs.algorithm(config.loss.algorithm).replays
-    return None if replays else config.process.max_policy_lag
-
-
-def _parameter_lag(config: Config) -> int:
-    """Returns how many gradient steps old an actor's parameters may become.
-
-    Not more than its unrolls may: else all would be refused, the learner would take no step any
-    more, and actors would wait for its next parameters forever.
-    """
-    if configs.waits_for_updates(config):
-        return 1
-    lag, most = config.process.parameter_lag, _max_policy_lag(config)
-    return lag if most is None else min(lag, most * _steps_per_batch(config))
-
-
-def _put(
-    config: Config,
-    spec: EnvironmentSpec,
-    queue: UnrollQueue,
-    learner: Learner,
-    recorder: RunRecorder,
-) -> Callable[[Sent, PushReport], None]:
-    """Returns the function that accepts and records unrolls or gradients, or refuses them.
-
-    Where actors wait for updates, unrolls of older parameters are stale. They come from actors that
-    waited so long that their unrolls filled in for a lost actor's; with them, every later batch
-    would be late. The queue drops unrolls that become stale in it.
-    """
-    inspector = Inspector(spec, _max_policy_lag(config), _steps_per_batch(config))
-    only_new = configs.waits_for_updates(config)
-
-    def put(sent: Sent, report: PushReport) -> None:
-        version = learner.parameter_version
+        Where actors wait for updates, unrolls of older parameters are stale. They come from actors
+        that waited so long that their unrolls filled in for a lost actor's; with them, every later
+        batch would be late. The queue drops unrolls that become stale in it.
+        """
+        version = self.learner.parameter_version
         try:
-            inspector.check(sent, version)
+            self._inspector.check(sent, version)
         except RefusedVersion:
-            recorder.record_episodes(report.episodes)  # the games were played
+            self.recorder.record_episodes(report.episodes)  # the games were played
             raise
-        if only_new and report.parameter_version != version:
-            recorder.record_episodes(report.episodes)  # the games were played
-            recorder.record_stale(report.num_unrolls)
+        if self._waits and report.parameter_version != version:
+            self.recorder.record_episodes(report.episodes)  # the games were played
+            self.recorder.record_stale(report.num_unrolls)
             raise StaleUnroll("stale: the learner has newer parameters by now")
-        queue.put(sent)
-        recorder.record_episodes(report.episodes)
-        recorder.record_actor(report.actor)
-
-    return put
+        self.queue.put(sent)
+        self.recorder.record_episodes(report.episodes)
+        self.recorder.record_actor(report.actor)
 
 
 _OF_A_MACHINE = ("precision", "micro_batches")  # of the flags that shape an update
@@ -261,43 +285,3 @@ def check_equal_flags(config: Config, group: LearnerGroup) -> None:
             " give all of them the same value"
             for name in differing
         ])  # fmt: skip
-
-
-def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup) -> None:
-    """Gives every rank the run id, counters, parameters and optimizer slots of rank 0."""
-    shared = group.gather({"run_id": run_state.run_id, "counters": learner.counters()})[0]
-    run_state.adopt(shared["run_id"], shared["counters"])
-    learner.synchronize()
-
-
-def _grants(config: Config) -> Grants:
-    """Limits the unrolls that actors work on at a time to those of a batch, and two more."""
-    if configs.waits_for_updates(config):
-        return Grants()
-    of_batch = configs.sent_per_batch(config) / configs.sent_per_push(config)
-    return Grants(GrantLimit(2 + math.ceil(of_batch)))
-
-
-def _most_episodes(config: Config) -> int:
-    """Returns the most games that can end in a push, for each of its unrolls."""
-    of_environment = 2 + config.optimizer.unroll_length
-    environments = config.process.envs_per_actor
-    return of_environment * environments // configs.sent_per_push(config)
-
-
-def _terms(
-    config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
-) -> RunTerms:
-    parameters = parameter_specs(agent)
-    if config.process.inference == "actor":
-        check_parameters(parameters, config.agent.agent_name)
-    return RunTerms(
-        run_id=run_id,
-        config_digest=configs.wire_digest(config),
-        sent_specs=specs,
-        parameter_specs=parameters,
-        max_environments=max_environments(specs, configs.sent_per_push(config)),
-        most_episodes=_most_episodes(config),
-        num_levels=len(spec.levels),
-        num_infos=len(configs.split(config.run.info_metrics)),
-    )

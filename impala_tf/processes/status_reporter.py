@@ -13,7 +13,6 @@ from types import TracebackType
 from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import STDERR, StopRequest
 from impala_tf.monitoring import status
-from impala_tf.monitoring.metrics import Row
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorView
 
@@ -43,13 +42,12 @@ class StatusReporter:
         interval_s: float = 1.0,
     ) -> None:
         self._parts = parts
-        self._updates_before = parts.learner.learner_updates
         self._stop = stop
         self._peers = peers
         self._notes = notes
         self._interval_s = interval_s
         self._path = parts.logdir.status(parts.config.process.task)
-        self._updates = parts.learner.learner_updates
+        self._updates = self._updates_before = parts.learner.learner_updates
         self._last_update_at: float | None = None  # monotonic
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
@@ -103,25 +101,18 @@ class StatusReporter:
         updated = self._parts.learner.learner_updates > self._updates_before
         return "training" if updated else "starting"
 
-    def _starving_since(self, state: status.State) -> float | None:
-        starving_s = self._peers.starving_s()
-        is_starving = state == "training" and starving_s >= _STARVING_AFTER_S
-        return _unix_s(time.monotonic() - starving_s) if is_starving else None
-
-    def _row(self, starving: bool) -> Row | None:
-        row = self._parts.recorder.last_row
-        if row is None or not starving:
-            return row
-        return {**row, "agent_steps_per_s": 0.0, "frames_per_s": 0.0}
-
     def _status(self, state: status.State) -> status.Status:
-        updates = self._parts.learner.learner_updates
-        if updates != self._updates:
-            self._updates, self._last_update_at = updates, time.monotonic()
-        updated_at = self._last_update_at
-        starving_since = self._starving_since(state)
         parts, learner, config = self._parts, self._parts.learner, self._parts.config
-        checkpoint = parts.run_state.latest_checkpoint
+        if learner.learner_updates != self._updates:
+            self._updates, self._last_update_at = learner.learner_updates, time.monotonic()
+        updated_at, row = self._last_update_at, parts.recorder.last_row
+        starving_s, starving_since = self._peers.starving_s(), None
+        if state == "training" and starving_s >= _STARVING_AFTER_S:
+            starving_since = _unix_s(time.monotonic() - starving_s)
+            row = None if row is None else {**row, "agent_steps_per_s": 0.0, "frames_per_s": 0.0}
+        checkpoint, replay = parts.run_state.latest_checkpoint, learner.uses.replay
+        total = config.run.total_environment_frames
+        ended_early = state == "done" and learner.environment_frames < total
         return status.Status(
             state=state,
             level_name=parts.spec.level_name,
@@ -130,10 +121,10 @@ class StatusReporter:
             logdir=str(config.run.logdir),
             agent_steps=learner.agent_steps,
             environment_frames=learner.environment_frames,
-            total_environment_frames=config.run.total_environment_frames,
+            total_environment_frames=total,
             frames_per_step=parts.spec.frames_per_step,
             queue_capacity=config.process.queue_capacity * parts.group.size,
-            row=self._row(starving_since is not None),
+            row=row,
             last_update_unix_s=None if updated_at is None else _unix_s(updated_at),
             starving_since_unix_s=starving_since,
             storage_trouble=parts.storage.trouble(),
@@ -143,7 +134,11 @@ class StatusReporter:
                 for number, since_s in parts.group.away_since_unix_s.items()
             ],
             refused_actor=parts.server.service.last_refusal(),
-            replay=self._replay_status(),
+            replay=None
+            if replay is None
+            else status.ReplayStatus(
+                steps=replay.steps, capacity=replay.capacity, missing=learner.uses.missing_steps
+            ),
             evaluation=self._evaluation(state),
             learners=parts.recorder.last_learner_rows,
             actors=[self._actor_status(actor) for actor in parts.server.service.actors()],
@@ -152,15 +147,9 @@ class StatusReporter:
             else status.CheckpointStatus(
                 path=checkpoint, environment_frames=parts.run_state.saved_frames
             ),
-            end_reason=self._end_reason(state),
+            end_reason=parts.callbacks.end_reason if ended_early else "",
             notes=list(self._notes),
         )
-
-    def _end_reason(self, state: status.State) -> str:
-        """Returns why the run is done before its last frame; '' if it is not."""
-        frames = self._parts.learner.environment_frames
-        is_early = frames < self._parts.config.run.total_environment_frames
-        return self._parts.callbacks.end_reason if state == "done" and is_early else ""
 
     def _evaluation(self, state: status.State) -> status.EvaluationStatus | None:
         """Returns the newest result of --eval_every, and whether the end awaits another."""
@@ -174,14 +163,6 @@ class StatusReporter:
             environment_frames=0, return_mean=None, episodes=0, played="", awaited=False
         )
         return {**(rows.newest or none), "awaited": awaited}
-
-    def _replay_status(self) -> status.ReplayStatus | None:
-        uses = self._parts.learner.uses
-        if uses.replay is None:
-            return None
-        return status.ReplayStatus(
-            steps=uses.replay.steps, capacity=uses.replay.capacity, missing=uses.missing_steps
-        )
 
     def _actor_status(self, actor: ActorView) -> status.ActorStatus:
         version = self._parts.learner.parameter_version

@@ -10,7 +10,6 @@ import pytest
 
 from impala_tf.config import Given
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.processes import learner_parts
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.learner_parts import LearnerParts
 
@@ -38,7 +37,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
             },
         )
         config, spec = resolve(flags)
-        made.append(learner_parts.build(config, spec, logdir_of(config), LearnerGroup()))
+        made.append(LearnerParts(config, spec, logdir_of(config), LearnerGroup()))
         return made[-1]
 
     yield make

@@ -72,12 +72,9 @@ def test_learners_with_other_defaults_are_refused(build: Build) -> None:
     check_equal_flags(config, Others())
     with pytest.raises(ConfigError) as caught:
         check_equal_flags(config, Others(ring_batches=99, schedule_frames=7))
-    assert caught.value.problems == [
-        f"--ring_batches: the learners have {config.optimizer.ring_batches}, 99;"
-        " give all of them the same value",
-        f"--schedule_frames: the learners have {config.run.schedule_frames}, 7;"
-        " give all of them the same value",
-    ]
+    ring, schedule = caught.value.problems
+    assert ring.startswith("--ring_batches: ") and f"{config.optimizer.ring_batches}, 99" in ring
+    assert schedule.startswith("--schedule_frames: ")
 
 
 def test_the_first_actor_gets_the_learners_parameters(build: Build) -> None:

@@ -30,22 +30,23 @@ def reporter(parts: LearnerParts) -> StatusReporter:
     return StatusReporter(parts, StopRequest(), peers, interval_s=0.02)
 
 
+def counters(parts: LearnerParts, frames_left: int) -> dict[str, float]:
+    frames = parts.config.run.total_environment_frames - frames_left
+    return {
+        "learner_updates": 1,
+        "agent_steps": frames,
+        "environment_frames": frames,
+        "kl_factor": 1.0,
+    }
+
+
 @pytest.mark.parametrize(("frames_left", "expected"), [(100, "stopped"), (0, "done")])
 def test_a_run_that_ends_is_stopped_or_done(build: Build, frames_left: int, expected: str) -> None:
     """The display shows it, and users need to know whether a run can be resumed."""
     parts = build()
     with reporter(parts):
         wait_until(lambda: state(parts) == "starting", what="status of a run that starts")
-        total = parts.config.run.total_environment_frames
-        frames = total - frames_left
-        parts.learner.restore_counters(
-            {
-                "learner_updates": 1,
-                "agent_steps": frames,
-                "environment_frames": frames,
-                "kl_factor": 1.0,
-            }
-        )
+        parts.learner.restore_counters(counters(parts, frames_left))
     assert state(parts) == expected
 
 
@@ -57,16 +58,9 @@ def test_a_run_that_a_callback_ended_says_so(build: Build) -> None:
 
     def reason(end_early: bool, frames_left: int = 100) -> str:
         parts = build()
-        parts = parts._replace(callbacks=Callbacks([Ends()], [], parts.logdir))
-        frames = parts.config.run.total_environment_frames - frames_left
-        counters: dict[str, float] = {
-            "learner_updates": 1,
-            "agent_steps": frames,
-            "environment_frames": frames,
-            "kl_factor": 1.0,
-        }
+        parts.callbacks = Callbacks([Ends()], [], parts.logdir)
         with reporter(parts):
-            parts.learner.restore_counters(counters)
+            parts.learner.restore_counters(counters(parts, frames_left))
             if end_early:
                 parts.learner.finish()
         found = read_status(parts.logdir.status())
@@ -78,19 +72,14 @@ def test_a_run_that_a_callback_ended_says_so(build: Build) -> None:
     assert reason(end_early=True, frames_left=0) == ""
 
 
-def test_a_run_whose_callback_raised_has_failed(build: Build) -> None:
-    """It ends early; what is done is never trained again."""
-    parts = build()
-    with reporter(parts):
-        parts.learner.finish()
-        parts.callbacks.failure = "--callbacks: Upload.on_row raised OSError: no network"
-    assert state(parts) == "failed"
-
-
-def test_a_run_that_ends_with_an_error_has_failed(build: Build) -> None:
+def test_a_run_that_ends_with_an_error_or_whose_callback_raised_has_failed(build: Build) -> None:
     parts = build()
     with contextlib.suppress(FloatingPointError), reporter(parts):
         raise FloatingPointError
+    assert state(parts) == "failed"
+    with reporter(parts):
+        parts.learner.finish()
+        parts.callbacks.failure = "--callbacks: Upload.on_row raised OSError: no network"
     assert state(parts) == "failed"
 
 
