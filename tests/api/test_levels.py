@@ -52,24 +52,12 @@ def _python(folder: Path, variables: dict[str, str], *words: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        "lambda: beside.Level()",
-        "functools.partial(beside.Level)",
-        "(lambda: lambda: beside.Level())()",
-        "functools.partial(lambda make: make(), beside.Level)",
-    ],
-)
-def test_what_is_made_from_a_module_beside_the_script_is_found(tmp_path: Path, make: str) -> None:
+def test_what_is_made_from_a_module_beside_the_script_is_found(tmp_path: Path) -> None:
     """It was found where the run was started in the script's folder, and only there."""
     (tmp_path / "proj").mkdir()
-    (tmp_path / "proj" / "beside.py").write_text(
-        "class Level:\n    def __repr__(self): return 'of beside'\n"
-    )
-    (tmp_path / "proj" / "train.py").write_text(
-        f"import functools, beside\n{ASKS.replace('level_of(make)', f'level_of({make})')}"
-    )
+    (tmp_path / "proj" / "beside.py").write_text("def level(): return 'of beside'\n")
+    made = ASKS.replace("level_of(make)", "level_of(functools.partial(beside.level))")
+    (tmp_path / "proj" / "train.py").write_text(f"import functools, beside\n{made}")
     assert told_by_a_process(tmp_path, "proj/train.py") == "of beside"
 
 
@@ -98,27 +86,10 @@ def test_a_script_trains_its_own_level_though_the_folder_has_a_file_of_its_name(
     assert told_by_a_process(tmp_path, "sub/train.py") == "of the script"
 
 
-def test_a_level_in_a_folder_without_init_is_found(tmp_path: Path) -> None:
-    """A script that is started from another folder imports it from beside itself."""
-    (tmp_path / "proj" / "envs").mkdir(parents=True)
-    (tmp_path / "proj" / "envs" / "my.py").write_text("def make(): return 'of envs'\n")
-    (tmp_path / "proj" / "train.py").write_text(f"from envs.my import make\n{ASKS}")
-    assert told_by_a_process(tmp_path, "proj/train.py") == "of envs"
-
-
-@pytest.mark.parametrize("init", [True, False])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from .beside import answer\ndef make(): return answer\n",
-        "def make():\n    from .beside import answer\n    return answer\n",
-    ],
-)
-def test_a_level_of_a_module_that_runs_is_found(tmp_path: Path, text: str, init: bool) -> None:
+def test_a_level_of_a_module_that_runs_is_found(tmp_path: Path) -> None:
     """Also where it imports its neighbours only when it is called."""
+    text = "def make():\n    from .beside import answer\n    return answer\n"
     (tmp_path / "pkg").mkdir()
-    if init:
-        (tmp_path / "pkg" / "__init__.py").touch()
     (tmp_path / "pkg" / "beside.py").write_text("answer = 'of pkg'\n")
     (tmp_path / "pkg" / "train.py").write_text(f"{text}{ASKS}")
     assert told_by_a_process(tmp_path, "-m", "pkg.train") == "of pkg"

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import AGENTS, ALGORITHMS, PRESETS, ConfigError, Given, to_dict
+from impala_tf.config import (
+    AGENTS,
+    ALGORITHMS,
+    PRESETS,
+    ConfigError,
+    Given,
+    command_line,
+    to_dict,
+)
 from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 from tests.helpers.flags import DEFAULTS
 
@@ -82,15 +90,6 @@ def test_an_agent_has_its_own_core_unless_another_one_is_given(name: str) -> Non
     )
 
 
-def test_a_core_does_not_change_what_an_agent_sees() -> None:
-    """Two cores could not be compared if one of them also saw the last action and reward."""
-    for name, usual in AGENTS.items():
-        for core in ("feedforward", "lstm"):
-            changed_core = usual.with_core(core)
-            for field in ("torso", "observes_last_action_and_reward"):
-                assert getattr(changed_core, field) == getattr(usual, field), name
-
-
 def test_scaling_a_network_without_convolutions_is_refused() -> None:
     """It would be the same network, compared with itself."""
     configs.check_network(configs.resolve(changed(width_scale=2), "atari"))
@@ -149,12 +148,6 @@ def test_the_preset_paper_is_table_g1_of_the_paper(kind: Kind) -> None:
     assert {name: flags[name] for name in expected} == expected
 
 
-def test_all_presets_hold_the_same_flags() -> None:
-    """Otherwise a flag would have no value with one of them."""
-    names = {frozenset(flags) for kinds in PRESETS.values() for flags in kinds.values()}
-    assert len(names) == 1
-
-
 def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
     """A small learning rate must not rise to the preset's end."""
     usual = to_dict(configs.resolve(Given(), "atari"))
@@ -167,52 +160,12 @@ def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
         assert flags[end] / flags[start] == pytest.approx(usual[end] / usual[start])
 
 
-def test_an_entropy_bonus_stays_where_the_preset_has_none() -> None:
-    robots = configs.resolve(changed(entropy_cost=0.01), "vector", continuous=True)
-    assert robots.loss.entropy_cost_end == 0.01
-
-
-def test_robots_take_many_steps_on_small_batches_unless_another_algorithm_is_asked_for() -> None:
-    """V-trace without a clipped surrogate is not stable with eight uses of a batch."""
-    tuned = configs.resolve(Given(), "vector", continuous=True)
-    assert tuned.optimizer.updates_per_batch == 8
-    for flags in ({"algorithm": "impala"}, {"preset": "paper"}):
-        assert configs.resolve(changed(**flags), "vector", True).optimizer.updates_per_batch < 8
-    assert configs.resolve(Given(), "image", continuous=True).optimizer.updates_per_batch < 8
-
-
-def test_impala_has_a_robots_network_and_learning_rate_but_not_in_the_papers_preset() -> None:
-    """With those of CartPole, a rate of 2.5e-3 among them, a robot does not learn to run."""
-    given = changed(algorithm="impala")
-    robots = configs.resolve(given, "vector", continuous=True)
-    assert robots.agent.agent_name == "SeparateMLPAgent"
-    assert robots.optimizer.learning_rate == 7e-4
-    assert robots.optimizer.batch_size * robots.optimizer.unroll_length == 256
-    assert configs.resolve(given, "vector").agent.agent_name == "MLPAgent"
-    paper = configs.resolve(changed(preset="paper"), "vector", continuous=True)
-    assert configs.resolve(given.replace(preset="paper"), "vector", continuous=True) == paper
-
-
-def test_ppo_takes_many_steps_on_robots_too() -> None:
-    """With those of CartPole, a rate of 2.5e-3 among them, a robot does not learn to run."""
-    robots = configs.resolve(changed(algorithm="ppo", num_actors=2), "vector", continuous=True)
-    assert (robots.optimizer.updates_per_batch, robots.optimizer.minibatches) == (10, 8)
-    assert (robots.optimizer.learning_rate, robots.optimizer.batch_size) == (3e-4, 16)
-    assert robots.agent.agent_name == "SeparateMLPAgent"
-    cartpole = configs.resolve(changed(algorithm="ppo"), "vector")
-    assert cartpole.agent.agent_name == "MLPAgent"
-
-
-@pytest.mark.parametrize("algorithm", [None, *ALGORITHMS])
-def test_who_learns_a_policy_sees_whole_rewards_where_their_size_is_unknown(
-    algorithm: str | None,
-) -> None:
-    """Those of Procgen reach 10. Algorithms that were not tried with them clip them."""
-    for kind in KINDS[:3]:
-        loss = configs.resolve(changed(algorithm=algorithm), kind).loss
-        found = loss.reward_clipping, loss.value_normalization
-        whole = kind != "atari" and algorithm in (None, "appo", "impala", "ppo")
-        assert found == (("none", "running") if whole else ("abs_one", "none"))
+def test_impala_has_a_robots_network_but_not_in_the_papers_preset() -> None:
+    given = changed(preset="paper")
+    paper = configs.resolve(given, "vector", continuous=True)
+    assert configs.resolve(given.replace(algorithm="impala"), "vector", True) == paper
+    assert paper.agent.observation_normalization == "elementwise"
+    assert configs.resolve(given, "vector").agent.observation_normalization == "none"
 
 
 def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
@@ -257,73 +210,46 @@ def test_minibatches_are_as_given_and_never_empty() -> None:
     assert parts(algorithm="pqn", synchronization="trajectory") == 128
 
 
-DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2,))
+SPEC = EnvironmentSpec(
+    "Level-v0", "vector", ObservationSpec("vector", (3,)), ActionSpec("discrete", (4,)), 0, 1, ""
+)
 
 
 @pytest.mark.parametrize(
-    ("flags", "actions", "problem"),
+    ("flags", "named"),
     [
-        ({"algorithm": "dqn"}, CONTINUOUS, "--algorithm=dqn: .*Level-v0 has 2 continuous actions"),
-        (
-            {"algorithm": "dqn", "agent_name": "MLPLSTMAgent"},
-            DISCRETE,
-            "lstm of MLPLSTMAgent cannot learn from; add --core=feedforward",
-        ),
-        (
-            {"algorithm": "dqn", "synchronization": "trajectory"},
-            DISCRETE,
-            "--synchronization=trajectory: dqn learns from old steps anyway",
-        ),
-        ({"algorithm": "dqn", "inference": "learner"}, DISCRETE, "--inference=learner: dqn's"),
-        ({"algorithm": "a3c", "inference": "learner"}, DISCRETE, "--inference=learner: a3c's"),
-        (
-            {"algorithm": "a3c", "synchronization": "trajectory"},
-            DISCRETE,
-            "--synchronization=trajectory: a3c is asynchronous",
-        ),
-        ({"algorithm": "dqn", "heads": "policy"}, DISCRETE, "--heads=policy: dqn learns Q-values"),
-        ({"algorithm": "pqn"}, CONTINUOUS, "--algorithm=pqn: .*Level-v0 has 2 continuous actions"),
-        ({"algorithm": "pqn", "inference": "learner"}, DISCRETE, "--inference=learner: pqn's"),
-        ({"algorithm": "pqn", "heads": "policy"}, DISCRETE, "--heads=policy: pqn learns Q-values"),
-        (
-            {"algorithm": "pqn", "learning_rate_schedule": "kl"},
-            DISCRETE,
-            "--learning_rate_schedule=kl: pqn has no policy",
-        ),
-        ({"heads": "dueling"}, DISCRETE, "--heads=dueling: appo learns a policy; leave the flag"),
-        (
-            {"algorithm": "dqn", "target_update_interval": 0},
-            DISCRETE,
-            "--target_update_interval=0: dqn needs a target network",
-        ),
-        (
-            {"algorithm": "dqn", "replay_capacity": 100},
-            DISCRETE,
-            "--replay_capacity=100: a batch of 4 unrolls already has 256 agent steps",
-        ),
-        (
-            {"algorithm": "dqn", "replay_start_steps": 300_000},
-            DISCRETE,
-            "--replay_start_steps=300000: the replay holds only 200000 agent steps",
-        ),
+        ("algorithm=dqn agent_name=MLPLSTMAgent", "--core=feedforward"),
+        ("algorithm=dqn synchronization=trajectory", "--synchronization=trajectory"),
+        ("algorithm=dqn inference=learner", "--inference=learner"),
+        ("algorithm=a3c inference=learner", "--inference=learner"),
+        ("algorithm=a3c synchronization=trajectory", "--synchronization=trajectory"),
+        ("algorithm=dqn heads=policy", "--heads=policy"),
+        ("algorithm=pqn inference=learner", "--inference=learner"),
+        ("algorithm=pqn learning_rate_schedule=kl", "--learning_rate_schedule=kl"),
+        ("heads=dueling", "--heads=dueling"),
+        ("algorithm=dqn target_update_interval=0", "--target_update_interval=0"),
+        ("algorithm=dqn replay_capacity=100", "--replay_capacity=100"),
+        ("algorithm=dqn replay_start_steps=300000", "--replay_start_steps=300000"),
     ],
 )
-def test_what_an_algorithm_cannot_learn_is_refused(
-    flags: dict[str, Any], actions: ActionSpec, problem: str
-) -> None:
-    spec = EnvironmentSpec(
-        "Level-v0", "vector", ObservationSpec("vector", (3,)), actions, 0, 1, "made up"
-    )
-    with pytest.raises(ConfigError, match=problem):
-        configs.check_algorithm(configs.resolve(changed(**flags), "vector"), spec)
-    fine = spec._replace(actions=DISCRETE)
+def test_what_an_algorithm_cannot_learn_is_refused(flags: str, named: str) -> None:
+    given = command_line.parse([f"--{flag}" for flag in flags.split()])
+    with pytest.raises(ConfigError, match=named):
+        configs.check_algorithm(configs.resolve(given, "vector"), SPEC)
+
+
+def test_q_values_are_of_discrete_actions() -> None:
+    robots = SPEC._replace(actions=ActionSpec("continuous", (2,)))
+    for algorithm in ("dqn", "pqn"):
+        with pytest.raises(ConfigError, match=f"--algorithm={algorithm}: .*continuous"):
+            configs.check_algorithm(configs.resolve(changed(algorithm=algorithm), "vector"), robots)
     for each in (
         changed(),
         changed(algorithm="dqn"),
         changed(algorithm="dqn", heads="dueling"),
         changed(algorithm="pqn", agent_name="MLPLSTMAgent", heads="dueling"),
     ):
-        configs.check_algorithm(configs.resolve(each, "vector"), fine)
+        configs.check_algorithm(configs.resolve(each, "vector"), SPEC)
 
 
 @pytest.mark.parametrize(

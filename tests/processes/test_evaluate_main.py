@@ -12,7 +12,6 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.interface import Policy
-from impala_tf.api import evaluation
 from impala_tf.config import Config, ConfigError, EnvironmentConfig, EvaluationConfig, Given
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
@@ -97,15 +96,3 @@ def test_the_evaluators_log_says_where_a_level_raised_and_ends_with_the_line(
     with pytest.raises(ConfigError):
         evaluator_main.main(Given())
     assert "IndexError: list index out of range" in capsys.readouterr().err
-
-
-def test_an_evaluation_in_python_says_that_games_were_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(games, "LONGEST_GAME", 5)
-    env = level(f"{WORLDS}:Pictures-v0")
-    player = player_of(env, always_0)._replace(is_exported=True)
-    monkeypatch.setattr(evaluation, "given_for", lambda *settings: None)
-    monkeypatch.setattr(evaluate_main, "load", lambda given: player)
-    assert evaluation.evaluate("anywhere", 2).lengths == (5, 5)
-    assert f"{env.level_name}: {CUT}" in capsys.readouterr().out
