@@ -11,7 +11,6 @@ from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
-from impala_tf.config.addresses import split_host_port
 from impala_tf.learner import callbacks
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
@@ -90,8 +89,7 @@ class LocalTraining:
 
         Raises:
           ConfigError: another run uses the folder, it holds another run, it cannot be written, no
-            checkpoint is complete, the port is taken, --mirror cannot be used, or TensorFlow is
-            missing.
+            checkpoint is complete, --mirror cannot be used, or TensorFlow is missing.
         """
         tensorflow_startup.check_installed()
         config = self.config
@@ -324,15 +322,4 @@ def _learner_address(config: Config) -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return f"127.0.0.1:{probe.getsockname()[1]}"
-    address = configs.split(config.process.learner_hosts)[0]
-    host, port = split_host_port(address)
-    try:
-        family, *_, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(socket_address)
-    except OSError as error:
-        raise ConfigError(
-            f"--learner_hosts={address}: cannot listen there: {error.strerror}"
-        ) from None
-    return address
+    return configs.split(config.process.learner_hosts)[0]

@@ -82,12 +82,12 @@ def test_a_wrong_level_is_told_before_tensorflow_is_imported(
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_port_in_use_is_named_before_anything_is_started(run_here, tmp_path):
+def test_a_port_in_use_is_named(start, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         flags = (CARTPOLE, f"--learner_hosts={address}", f"--logdir={tmp_path / 'run'}")
-        code, _, err = run_here(*flags)
-    assert code == 2
+        code, _, err = start(*flags, "--num_actors=1").wait(120)
+    assert code == 2, err
     assert address in err
     assert len(err.splitlines()) == 1, err
 
