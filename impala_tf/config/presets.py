@@ -209,11 +209,6 @@ def following_actors(preset: str, kind: Kind, name: str | None) -> tuple[str, ..
     return tuple(SMALL_BATCHES) if is_tuned and kind != "vector" else ()
 
 
-def follows_actors(name: str, pair: tuple[Any, Any]) -> bool:
-    """Tells whether a flag's two values are those for few and for many actors."""
-    return name in SMALL_BATCHES and set(pair) == {SMALL_BATCHES[name], _TUNED[name]}
-
-
 def algorithms() -> str:
     """Returns a line on each algorithm."""
     return "\n".join(f"--algorithm={name}: {algorithm(name).about}." for name in ALGORITHMS)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import presets
 from impala_tf.config.flag_values import ENGINE_FLAGS, to_dict, to_flag
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
@@ -47,28 +46,17 @@ def differences(
       sources: where the values of `config` come from.
 
     Returns:
-      {flag: (value of the run, value of the config)}. A value may differ if neither gives it and it
-      follows from flags that may change, as ppo's batch size follows from the number of actors; or
-      if it is the preset's only for some values of those flags, such as ppo's minibatches.
+      {flag: (value of the run, value of the config)}, of flags that one of them gives. The others
+      follow from flags that may change, as ppo's batch size from the number of actors.
     """
-    if not saved:
-        return {}
-    values = {name: value for name, value in to_dict(config).items() if name not in MAY_CHANGE}
-    changed = {
+    return {
         name: (saved[name], value)
-        for name, value in values.items()
+        for name, value in to_dict(config).items()
         # A flag that a later version added is not in an earlier one's file.
-        if name in saved and not _is_same(name, saved[name], value)
+        if name in saved.keys() - MAY_CHANGE
+        and "given" in (sources[name], saved_sources.get(name, "given"))
+        and not _is_same(name, saved[name], value)
     }
-    origins = {name: {sources[name], saved_sources[name]} for name in changed}
-    changed = {
-        name: pair
-        for name, pair in changed.items()
-        if "given" in origins[name]
-        or not ("derived" in origins[name] or presets.follows_actors(name, pair))
-    }
-    given = {name: pair for name, pair in changed.items() if "given" in origins[name]}
-    return given or changed  # the others follow from those that were given
 
 
 def _is_same(name: str, one: Any, other: Any) -> bool:
