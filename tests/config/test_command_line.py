@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given, command_line
+from impala_tf.config import ConfigError, Given, command_line
 from tests.helpers.flags import DEFAULTS, TYPES
 from tests.helpers.runs import PROJECT
 
@@ -69,14 +69,6 @@ def test_a_config_survives_the_command_line(chosen: dict[str, Any]) -> None:
     assert command_line.parse(configs.to_flags(flags)).everything() == flags.everything()
 
 
-def test_defaults_are_left_out_of_the_flags() -> None:
-    """So that command lines stay readable, for example in `ps`."""
-    assert configs.to_flags(Given.of(Config())) == []
-    assert command_line.parse([]) == Given()
-    flags = Given({"seed": 3, "video": True, "terminal_on_life_loss": False})
-    assert configs.to_flags(flags) == ["--seed=3", "--no_terminal_on_life_loss", "--video"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -105,13 +97,6 @@ def test_flags_can_be_typed_in_the_usual_ways(
     arguments: list[str], expected: dict[str, Any]
 ) -> None:
     assert command_line.parse(arguments) == Given().replace(**expected)
-
-
-def test_the_flags_that_were_given_are_known() -> None:
-    """One that is given with its default is told apart from one that is left out."""
-    words = ["--seed", "1", "--no_video", "--batch-size=4", "--no-detach", "--logdir=a=b"]
-    given = {"seed": 1, "video": False, "batch_size": 4, "detach": False, "logdir": "a=b"}
-    assert command_line.parse(words).flags == given
 
 
 def test_a_flag_may_ask_for_its_default() -> None:

@@ -80,16 +80,6 @@ def test_a_flag_that_is_there_twice_is_refused(parse):
     ]
 
 
-def test_a_value_of_the_command_line_is_not_blamed_on_the_file(parse):
-    for words, problem in (
-        ([], "run.yaml, line 1: --batch_size=0"),
-        (["--batch_size=-1"], "--bat"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            parse("batch_size: 0\n", *words)
-        assert caught.value.problems[0].startswith(problem)
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

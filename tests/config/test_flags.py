@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any
 
 import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import (
-    ALGORITHMS,
     Config,
     EnvironmentConfig,
     Given,
     command_line,
-    to_dict,
 )
 from impala_tf.config.addresses import valid_host_port
-from impala_tf.config.presets import PRESETS
 from impala_tf.types import Kind
 from tests.helpers.cores import pretend
 from tests.helpers.flags import DEFAULTS
@@ -72,27 +68,6 @@ def test_the_defaults_are_valid() -> None:
         assert configs.problems(Given.of(configs.resolve(Given(), kind))) == []
 
 
-def test_replace_changes_the_named_flags_and_refuses_unknown_ones() -> None:
-    config = configs.replace(Config(), seed=5, decay=0.5)
-    assert (config.run.seed, config.optimizer.decay) == (5, 0.5)
-    assert configs.replace(config, seed=1, decay=DEFAULTS["decay"]) == Config()
-    with pytest.raises(TypeError, match="no such flags: sede"):
-        configs.replace(config, sede=5)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", ()),
-        ("  ", ()),
-        ("a:1", ("a:1",)),
-        ("a:1, b:2 ,[::1]:3", ("a:1", "b:2", "[::1]:3")),
-    ],
-)
-def test_hosts_are_comma_separated(text: str, expected: tuple[str, ...]) -> None:
-    assert configs.split(text) == expected
-
-
 def test_a_host_and_port_are_checked() -> None:
     """They are used on the command lines of other machines."""
     valid = ["localhost:1", "10.0.0.1:65535", "my-host_1.example:8000", "[::1]:8000",
@@ -125,21 +100,12 @@ def test_given_flags_are_told_apart_from_those_that_were_not_given() -> None:
         Given({"sead": 1})
 
 
-def test_everything_is_resolved() -> None:
-    """Readers of a config know no flag that depends on others: each has its value."""
-    for kind, name in itertools.product(KINDS, ALGORITHMS):
-        flags = to_dict(configs.resolve(Given({"algorithm": name}), kind))
-        derived = {*PRESETS["tuned"][kind], "logdir", "core", "num_actors", "queue_capacity"}
-        assert not [flag for flag in derived if flags[flag] is None]
-
-
 @pytest.mark.parametrize(
     ("flags", "threads"),
     [
         ({"agent_name": "ShallowConvNetAgent"}, 4),
         ({"agent_name": "SeparateMLPAgent"}, 4),
         ({"agent_name": "NatureAgent"}, 8),
-        ({"agent_name": "ShallowConvNetLSTMAgent"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "core": "lstm"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "width_scale": 4}, 8),
         ({"agent_name": "ShallowConvNetAgent", "inference": "learner"}, 8),
@@ -147,7 +113,6 @@ def test_everything_is_resolved() -> None:
         ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "h:1,[::1]:1", "task": 1}, 4),
         ({"agent_name": "NatureAgent", "learner_threads": 3}, 3),
         ({"agent_name": "ShallowConvNetAgent", "algorithm": "ppo"}, 8),
-        ({"agent_name": "ShallowConvNetAgent", "algorithm": "dqn"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "synchronization": "trajectory"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "num_actors": 2}, 8),
     ],

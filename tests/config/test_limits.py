@@ -46,21 +46,14 @@ WRONG = [
     ("--job_name=actor", "--job_name=actor: needs --learner_hosts"),
     ("--job_name=actor --learner_hosts=a:1 --workers_csv_path=w", "--workers_csv_path: starts"),
     ("--learner_hosts=a:1,b", "--learner_hosts: 'b' is not host:port"),
-    ("--learner_hosts=a:99999", "--learner_hosts: 'a:99999' is not host:port"),
     ("--learner_hosts=a:1,b:1", "--learner_hosts: is for a process started by hand; give its"),
     ("--actor_hosts=a,b", "--actor_hosts: is for a process started by hand; give its"),
     ("--task=3", "--task: is for a process started by hand; give its --job_name, or leave"),
     ("--job_name=learner --learner_hosts=a:1,b:1 --task=2", "--task=2: --learner_hosts names 2"),
     ("--job_name=actor --learner_hosts=a:1 --actor_hosts=c --task=1", "--task=1: --actor_hosts na"),
     ("--job_name=learner --learner_hosts=a:1 --algorithm=ppo", "--job_name=learner: actors wait"),
-    (
-        "--job_name=learner --learner_hosts=a:1 --synchronization=trajectory",
-        "--job_name=learner: actors wait for updates",
-    ),
     ("--env=A=1", "--env: only with --workers_csv_path"),
-    ("--secret=A", "--secret: only with --workers_csv_path"),
     ("--workers_csv_path=w --env=Pong", "--env=Pong: must be NAME=VALUE (a level is --level_name"),
-    ("--workers_csv_path=w --env=1A=canary", "--env=1A: must be NAME=VALUE"),
     ("--workers_csv_path=w --secret=A=canary", "--secret=A: must be NAME, a variable of this"),
 ]
 
@@ -85,15 +78,9 @@ def test_a_number_outside_its_range_is_named() -> None:
             assert configs.problems(Given({name: value})) == [expected]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"gradients_clipping": 0.0, "entropy_cost": 0.0, "noop_max": 0, "num_levels": 0},
-        {"discounting": 1.0, "decay": 0.0, "max_restarts": 0},
-    ],
-)
-def test_the_limits_themselves_are_valid(flags: dict[str, float]) -> None:
-    assert configs.problems(Given(flags)) == []
+def test_the_limits_themselves_are_valid() -> None:
+    none = dict.fromkeys(("gradients_clipping", "entropy_cost", "decay"), 0.0)
+    assert configs.problems(Given({**none, "noop_max": 0, "discounting": 1.0})) == []
 
 
 def test_all_problems_are_reported_at_once() -> None:

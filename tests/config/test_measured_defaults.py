@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from impala_tf import config as configs
 from impala_tf.config import Given, to_dict
 
@@ -41,8 +43,8 @@ robots a3c MLPAgent 0.99 0.003 linear 1e-05 8 20 1 1 none none none
 def test_the_tuned_defaults_are_those_that_were_measured() -> None:
     """Who changes one by mistake makes every default run learn worse, and no other test sees it."""
     for row in MEASURED.strip().splitlines():
-        kind, algorithm, *expected = row.split()
-        robots = kind == "robots"
+        level, algorithm, *expected = row.split()
+        kind: Any = "vector" if level == "robots" else level
         flags = Given({"algorithm": algorithm, "num_actors": 2})
-        found = to_dict(configs.resolve(flags, "vector" if robots else kind, robots))
+        found = to_dict(configs.resolve(flags, kind, level == "robots"))
         assert [str(found[name]) for name in COLUMNS] == expected, row

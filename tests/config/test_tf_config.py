@@ -36,11 +36,6 @@ def test_it_gives_the_role_the_task_and_the_hosts(monkeypatch: pytest.MonkeyPatc
     )  # fmt: skip
 
 
-def test_actors_need_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = {"cluster": {"learner": ["h:1"]}, "task": {"type": "actor", "index": 70}}
-    assert role(parse(monkeypatch, value)) == ("actor", 70, "h:1", "")
-
-
 def test_each_flag_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse(monkeypatch, described(), "--task=0", "--learner_hosts=h:1")
     assert role(found) == ("actor", 0, "h:1", "a,b:1,c")

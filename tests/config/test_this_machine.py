@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from impala_tf import config as configs
 from impala_tf.config import (
-    Given,
     cores_here,
     memory_here,
-    this_machine,
 )
 from impala_tf.frontend import preflight
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.plan import NodeSpec
-from tests.helpers.runs import PROJECT
 
 GIB = 2**30
 
@@ -82,22 +77,6 @@ def test_a_container_may_have_less_memory_than_its_machine(
     assert memory_here(*groups(own, **files)) == (machine if limit is None else limit)
 
 
-@pytest.fixture
-def container(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cores and 8 GiB of a machine with 64 cores."""
-    files = {"cpu.max": "200000 100000", "memory.max": f"{8 * GIB}"}
-    made = groups("0::/\n", **files)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)))
-    for asks in (cores_here, memory_here):
-        monkeypatch.setattr(asks, "__defaults__", made)
-
-
-@pytest.mark.usefixtures("container")
-def test_a_run_starts_as_many_actors_as_its_container_has_cores() -> None:
-    config = configs.resolve(Given({}), "atari")
-    assert (config.process.num_actors, configs.learner_threads(config)) == (2, 2)
-
-
 @pytest.mark.slow
 def test_the_doctor_asks_a_machine_for_its_containers_limits(
     groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,11 +91,3 @@ def test_the_doctor_asks_a_machine_for_its_containers_limits(
     node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), "python3", "logs")
     seen = preflight.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
     assert (seen["cores"], seen["memory_bytes"]) == (1, 5_000_000)
-
-
-def test_everything_asks_one_place() -> None:
-    asks = re.compile("sched_getaffinity|cpu_count|SC_PHYS_PAGES|MemTotal|MemAvailable")
-    files = [*PROJECT.glob("impala_tf/**/*.py"), *PROJECT.glob("sandbox/**/*.py")]
-    found = {path.name for path in files if asks.search(path.read_text())}
-    # TensorFlow makes its threads by the affinity alone, so that is compared there.
-    assert found == {f"{this_machine.__name__.rpartition('.')[2]}.py", "tensorflow_startup.py"}

@@ -69,17 +69,3 @@ def test_in_the_project_commands_are_short() -> None:
     )
     assert run == f"{shown} run_experiment.py '--logdir=a b'"
     assert install == f"{shown} -m pip install -c impala_tf/constraints.txt -e '.[worlds]'"
-
-
-def test_another_environment_with_the_same_interpreter_is_not_taken_for_this_one(
-    tmp_path: Path,
-) -> None:
-    """All of them link to one file."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / python_name()).symlink_to(Path(sys.executable).resolve())
-    command = printed("python()", tmp_path, f"{tmp_path / 'bin'}:{os.defpath}")
-    assert command == sys.executable
-
-
-def python_name() -> str:
-    return Path(sys.executable).name
