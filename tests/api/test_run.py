@@ -64,25 +64,3 @@ def test_a_run_that_is_over_never_says_that_it_trains(
         run.wait()
     assert run.progress.state == expected
     assert repr(run) == f"Run({str(tmp_path)!r}, {expected})"
-
-
-@pytest.mark.parametrize("failure", [KILLED, ""])
-def test_an_interrupt_hides_no_failure(
-    tmp_path: Path, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """That the same call resumes is no answer if the last checkpoint could not be written."""
-    interrupts = [KeyboardInterrupt]
-    wait = runs.Run.wait
-
-    def interrupted(run: runs.Run, timeout: float | None = None) -> bool:
-        if interrupts:
-            raise interrupts.pop()
-        return wait(run, timeout)
-
-    monkeypatch.setattr(runs.Run, "wait", interrupted)
-    monkeypatch.setattr(runs, "LocalTraining", lambda given: Ended(tmp_path, failure))
-    monkeypatch.setattr(runs.Run, "over", False)  # at the first look
-    with pytest.raises(KeyboardInterrupt):
-        impala.train("CartPole-v1", show=False)
-    said = failure or f"stopped; the same call resumes the run in {tmp_path}"
-    assert capsys.readouterr().out == f"{said}\n"

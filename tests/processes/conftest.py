@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from impala_tf.config import Given
+from impala_tf.frontend.node.gathering import Gathering
+from impala_tf.frontend.node.ranks import gloo_environment
+from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from impala_tf.frontend.node.state import GroupInfo
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.learner_parts import LearnerParts
+from tests.helpers.ports import free_port
+from tests.helpers.runs import Run
 
 
 @pytest.fixture
@@ -42,3 +48,26 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
 
     yield make
     close()
+
+
+@pytest.fixture
+def start_pair(start: Callable[..., Run]) -> Iterator[Callable[..., tuple[list[str], list[Run]]]]:
+    """Starts two learners that form a group, without supervisors; returns their addresses, too."""
+    address = Address("127.0.0.1", free_port(), b"key")
+    server, proxy = RendezvousServer(address, Gathering(2)), StoreProxy(address)
+
+    def make(
+        *flags: str, script: list[str] | None = None, **variables: str
+    ) -> tuple[list[str], list[Run]]:
+        hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        flags = (*flags, "--job_name=learner", f"--learner_hosts={','.join(hosts)}")
+        runs = []
+        for rank in range(2):
+            info = GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, 0)
+            environment = {**gloo_environment(info, (0, 1), proxy.port), **variables}
+            runs.append(start(*flags, environment=environment, script=script))
+        return hosts, runs
+
+    yield make
+    proxy.close()
+    server.close()

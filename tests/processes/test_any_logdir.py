@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
-from impala_tf.monitoring.render import panel, plain_line
-from impala_tf.monitoring.status import read_status
 from impala_tf.processes.trained_flags import as_trained
 
 pytestmark = pytest.mark.slow
@@ -67,13 +65,6 @@ def test_any_config_is_refused_or_read(tmp_path: Path, content: bytes) -> None:
 def test_a_wrong_value_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.json: .*unroll_length"):
         trained(tmp_path, b'{"flags": {"unroll_length": "many"}}')
-
-
-def test_half_a_status_is_no_status(tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text('{"state": "trai')
-    assert read_status(tmp_path / "status.json") is None
-    assert plain_line(None)
-    assert panel(None, 0.0, 3)
 
 
 def test_given_flags_stay_and_the_others_are_the_runs(tmp_path: Path) -> None:

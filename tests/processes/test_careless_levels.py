@@ -103,15 +103,3 @@ def test_evaluations_are_found_behind_what_a_level_prints(start, tmp_path):
     code, out, err = start(*SHORT, "--eval_every=1000", cwd=tmp_path).wait()
     assert code == 0, out + err
     assert len((tmp_path / "run" / "evaluation.csv").read_text().splitlines()) >= 2, out
-
-
-def test_evaluations_that_fail_are_named_once(start, tmp_path):
-    """They were only in the learner's log: a run of days ended without evaluation.csv."""
-    only_there = "import sys; assert '--job_name=evaluator' not in sys.argv, 'no screen'"
-    careless(tmp_path, only_there)
-    code, out, err = start(*SHORT, "--eval_every=500", cwd=tmp_path).wait()
-    assert code == 0, out + err
-    (line,) = [line for line in out.splitlines() if "no result" in line]
-    assert "--eval_every: no result: " in line and "no screen" in line
-    assert line.endswith("; see run/processes/evaluator.log")
-    assert line.partition(" ")[2] in status(tmp_path / "run")["notes"]

@@ -1,8 +1,7 @@
-"""Whole runs of dqn: they learn, keep their replay if they are told to, and can be evaluated."""
+"""A run of dqn whose learner is killed."""
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -21,36 +20,6 @@ ENDLESS = (
     "--num_actors=1",
     "--total_environment_frames=1000000000",
 )
-
-
-def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path) -> None:
-    """With the defaults. A random agent has -0.8."""
-    code, out, err = start(
-        *DQN, "--level_name=tests.helpers.worlds:Catch-v0", "--total_environment_frames=50000",
-        "--stop_at_return=0.8", f"--logdir={tmp_path}",
-    ).wait()  # fmt: skip
-    assert code == 0, err + out
-    assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.7
-    log = (tmp_path / "processes" / "learner-0.log").read_text()
-    assert "replay: up to 200,000 agent steps, 0.33 GB" in log
-
-
-def test_a_trained_agent_plays(start: Callable[..., Run], tmp_path: Path) -> None:
-    """A random agent has 20, one that always moves in one direction 10; 500 is the most."""
-    code, out, err = start(
-        *DQN, "--level_name=CartPole-v1", "--total_environment_frames=50000", f"--logdir={tmp_path}"
-    ).wait()
-    assert code == 0, err + out
-    found = rows(tmp_path)[-1]
-    assert float(found["replay_steps"]) > 40_000
-    assert float(found["q_mean"]) > 20.0
-    assert abs(int(found["learner_updates"]) - (50_000 - 1_000) / 8) < 200
-    test = start(
-        "--mode=test", f"--logdir={tmp_path}", "--test_policy=greedy", "--test_num_episodes=10"
-    )
-    code, out, err = test.wait()
-    assert code == 0, err + out
-    assert json.loads((tmp_path / "evaluation.json").read_text())["mean"] > 100
 
 
 def test_a_killed_run_resumes_and_says_that_its_replay_refills(

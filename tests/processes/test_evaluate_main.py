@@ -12,7 +12,7 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.interface import Policy
-from impala_tf.config import Config, ConfigError, EnvironmentConfig, EvaluationConfig, Given
+from impala_tf.config import Config, EnvironmentConfig, EvaluationConfig
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.logdir import Logdir
@@ -76,23 +76,3 @@ def test_evaluations_of_a_run_say_that_games_were_cut(
     found = json.loads(Logdir(tmp_path).evaluator_result.read_text())
     assert found["notes"] == [f"evaluation of {env.level_name}: {CUT}"]
     assert found["rows"][0]["length_mean"] == 5
-
-
-def test_the_evaluators_log_says_where_a_level_raised_and_ends_with_the_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The run's warning has only that line, and names the log."""
-
-    def fails(given: Any) -> Any:
-        try:
-            return [][1]
-        except IndexError as error:
-            raise ConfigError("--level_name=L: raised IndexError") from error
-
-    monkeypatch.setattr(evaluator_main, "resolve", fails)
-    monkeypatch.setattr(evaluator_main, "tensorflow_startup", SimpleNamespace(
-        use_one_cpu_thread=lambda: None, start_xla=lambda: None))  # fmt: skip
-    monkeypatch.setattr(evaluator_main.signal, "signal", lambda *arguments: None)
-    with pytest.raises(ConfigError):
-        evaluator_main.main(Given())
-    assert "IndexError: list index out of range" in capsys.readouterr().err

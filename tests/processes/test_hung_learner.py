@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.frontend.node.ranks import gloo_environment
-from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from impala_tf.frontend.node.state import GroupInfo
 from tests.helpers import hanging_run
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, checkpointed_frames, rows, status
@@ -27,25 +23,15 @@ FLAGS = ("--level_name=tests.helpers.worlds:CalmCartPole-v1",
          "--envs_per_actor=8", "--metrics_interval_s=1", "--checkpoint_interval_s=2")  # fmt: skip
 
 
-def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_path: Path) -> None:
-    hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    address = Address("127.0.0.1", free_port(), b"key")
-    server, proxy = RendezvousServer(address, Gathering(2)), StoreProxy(address)
+def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(
+    start, start_pair, tmp_path: Path
+) -> None:
     hang, logdir = tmp_path / "hang", tmp_path / "run"
-    flags = (*FLAGS, f"--logdir={logdir}", f"--learner_hosts={','.join(hosts)}")
-    learners = []
-    for rank in range(2):
-        info = GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, 0)
-        learners.append(
-            start(
-                *flags,
-                "--job_name=learner",
-                environment=gloo_environment(info, (0, 1), proxy.port),
-                script=[str(hanging_run.__file__), str(hang)],
-            )
-        )
+    flags = (*FLAGS, f"--logdir={logdir}")
+    hosts, learners = start_pair(*flags, script=[str(hanging_run.__file__), str(hang)])
     learners[0].wait_until(lambda: status(logdir) != {}, START_S)
-    actors = [start(*flags, "--job_name=actor", f"--task={task}") for task in range(2)]
+    of_actors = (*flags, f"--learner_hosts={','.join(hosts)}", "--job_name=actor")
+    actors = [start(*of_actors, f"--task={task}") for task in range(2)]
     learners[0].wait_until(lambda: len(rows(logdir)) > 3, START_S)
     learners[0].wait_until(lambda: checkpointed_frames(logdir) > 0)
     before = checkpointed_frames(logdir)
@@ -60,8 +46,6 @@ def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_pat
     for actor in actors:
         actor.process.send_signal(signal.SIGINT)
         actor.wait()
-    proxy.close()
-    server.close()
 
 
 def processes(logdir: Path, *words: str) -> list[int]:

@@ -6,15 +6,10 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.frontend.node.ranks import gloo_environment
-from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from impala_tf.frontend.node.state import GroupInfo
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
@@ -27,10 +22,9 @@ START_S = 400.0
 GLOO_TIMEOUT_S = 30
 
 
-def flags_of(logdir: Path, hosts: list[str], *more: str) -> tuple[str, ...]:
+def flags_of(logdir: Path, *more: str) -> tuple[str, ...]:
     return (
         f"--logdir={logdir}",
-        f"--learner_hosts={','.join(hosts)}",
         "--level_name=tests.helpers.worlds:CalmCartPole-v1",
         "--envs_per_actor=8",
         "--metrics_interval_s=1",
@@ -50,7 +44,8 @@ def learner(run: Run, rank: int) -> int:
 
 def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path: Path):
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    flags = flags_of(tmp_path, hosts, f"--total_environment_frames={FRAMES}")
+    addresses = f"--learner_hosts={','.join(hosts)}"
+    flags = flags_of(tmp_path, addresses, f"--total_environment_frames={FRAMES}")
     under_horovodrun = {"launcher": (str(HOROVODRUN), "-np", "2")}
 
     first = start(*flags, "--job_name=learner", **under_horovodrun)
@@ -85,31 +80,13 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path:
     assert [actor.wait(60)[0] for actor in actors] == [0, 0]
 
 
-@pytest.fixture
-def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
-    """Two learners without actors; nothing restarts them."""
-    hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    address = Address("127.0.0.1", free_port(), b"key")
-    server = RendezvousServer(address, Gathering(2))
-    proxy = StoreProxy(address)
-    runs = []
-    for rank in range(2):
-        info = GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, 0)
-        gloo = gloo_environment(info, (0, 1), proxy.port)
-        gloo["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(GLOO_TIMEOUT_S)
-        flags = flags_of(tmp_path, hosts, "--job_name=learner")
-        runs.append(start(*flags, environment=gloo))
-    yield hosts, runs
-    proxy.close()
-    server.close()
-
-
 @pytest.mark.parametrize(("blow", "victim"), [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)])
 def test_a_learner_that_waits_for_a_batch_notices_a_lost_peer(
-    pair: tuple[list[str], list[Run]], blow: int, victim: int, tmp_path: Path
+    start_pair, blow: int, victim: int, tmp_path: Path
 ):
     """Learners that wait for batches meet once a second. The lost one was in their last meeting."""
-    hosts, runs = pair
+    timeout = {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_S)}
+    hosts, runs = start_pair(*flags_of(tmp_path), **timeout)
     survivor = runs[1 - victim]
     both = ("status.json", "status-1.json")
     survivor.wait_until(lambda: all(status(tmp_path, name) for name in both), START_S)

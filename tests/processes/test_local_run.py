@@ -122,20 +122,10 @@ def test_a_logdir_of_another_run_is_refused(run_here, copied_run):
 
 
 @SHARES_THE_TRAINED_RUN
-def test_a_run_whose_checkpoints_are_all_damaged_is_refused(run_here, copied_run):
+def test_damaged_checkpoints_are_named_and_the_previous_one_is_used(start, run_here, copied_run):
     """Starting from scratch would overwrite what the user wanted to continue."""
-    for checkpoint in (copied_run / "checkpoints").glob("ckpt-*"):
-        (checkpoint / "manifest.json").write_text("")
-    code, _, err = run_here(*TRAINED, LONG, f"--logdir={copied_run}")
-    assert code == 2
-    assert "is damaged" in err
-    assert "no checkpoint is whole" in err
-
-
-@SHARES_THE_TRAINED_RUN
-def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(start, copied_run):
-    newest = sorted((copied_run / "checkpoints").glob("ckpt-*"))[-1]
-    data = next(newest.glob("variables.data*"))
+    checkpoints = sorted((copied_run / "checkpoints").glob("ckpt-*"))
+    data = next(checkpoints[-1].glob("variables.data*"))
     data.write_bytes(data.read_bytes()[:-10])
     before = len(rows(copied_run))
     run = start(*TRAINED, LONG, f"--logdir={copied_run}")
@@ -143,7 +133,13 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(start, copie
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait()
     assert code == 0, err
-    assert f"{newest} is damaged" in out
+    assert f"{checkpoints[-1]} is damaged" in out
+
+    for checkpoint in (copied_run / "checkpoints").glob("ckpt-*"):
+        (checkpoint / "manifest.json").write_text("")
+    code, _, err = run_here(*TRAINED, LONG, f"--logdir={copied_run}")
+    assert code == 2
+    assert "no checkpoint is whole" in err
 
 
 def strictly_rising(found: list[dict[str, str]], column: str) -> bool:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.node.state import locked
-from impala_tf.logdir import Logdir, in_use
+from impala_tf.logdir import Logdir
 from impala_tf.monitoring.writers import CsvWriter
 from impala_tf.processes import run_folder
 
@@ -38,15 +37,3 @@ def test_a_run_is_refused_in_a_line_that_names_the_flag(tmp_path: Path) -> None:
 def test_a_learner_that_was_started_by_hand_is_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"metrics.csv: {TEXT}")):
         CsvWriter(tmp_path / "metrics.csv").rewind(None)
-
-
-def test_a_launch_says_why_a_machine_cannot_take_part(tmp_path: Path) -> None:
-    """The machine answers with the text of its OSError."""
-    with pytest.raises(OSError, match=re.escape(TEXT)), locked(tmp_path, "actor-0"):
-        pass
-
-
-def test_no_learner_is_at_work_where_none_can_be(tmp_path: Path) -> None:
-    metrics = Logdir(tmp_path).metrics
-    metrics.touch()
-    assert not in_use(metrics)

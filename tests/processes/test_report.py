@@ -23,7 +23,6 @@ VIDEOS = """Promise.all([...document.querySelectorAll('video')].map(v => new Pro
     const found = () => done([v.videoWidth, v.duration, v.error && v.error.message]);
     v.readyState > 0 || v.error ? found() : (v.onloadedmetadata = v.onerror = found);
 })))"""
-COLOURS = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
 
 
 @pytest.mark.long
@@ -65,12 +64,6 @@ def _check_page(page: browser.Page, path: Path, width: int, dark: bool) -> None:
     assert len(videos) == 2
     for video_width, duration, error in videos:
         assert error is None and video_width >= 300 and 0 < duration <= 15.1
-    background, text = page.value(COLOURS)
-    assert (background, text) == (
-        ("rgb(21, 23, 28)", "rgb(233, 235, 239)")
-        if dark
-        else ("rgb(255, 255, 255)", "rgb(22, 24, 29)")
-    )
 
 
 def test_a_run_without_a_checkpoint_has_a_report_without_a_video(
@@ -93,11 +86,7 @@ def test_a_report_of_several_runs_goes_where_it_is_told(run_here: Any, tmp_path:
         write_run(tmp_path / name, seed=ord(name))
     flags = [f"--logdir={tmp_path / name}" for name in ("a", "b")]
     folder = tmp_path / "new" / "folder"
-    code, _, err = run_here(
-        "--mode=report",
-        *flags,
-        f"--report_folder={folder}",
-    )
+    code, _, err = run_here("--mode=report", *flags, f"--report_folder={folder}")
     assert (code, err) == (0, "")
     with (folder / "report.csv").open(newline="") as file:
         assert [row["final_return"] for row in csv.DictReader(file)] == ["20.0", "20.0"]
@@ -112,10 +101,3 @@ def test_unusable_folders_are_named_before_anything_is_written(
     code, out, err = run_here("--mode=report", f"--logdir={tmp_path}/a,{tmp_path}/b")
     assert (code, out) == (2, "")
     assert err == f"run_experiment.py: --logdir={tmp_path}/a: no such folder\n"
-    write_run(tmp_path / "run")
-    (tmp_path / "file").touch()
-    code, _, err = run_here(
-        "--mode=report", f"--logdir={tmp_path / 'run'}", f"--report_folder={tmp_path / 'file'}"
-    )
-    assert code == 2
-    assert err.startswith(f"run_experiment.py: --report_folder={tmp_path / 'file'}: cannot write")
