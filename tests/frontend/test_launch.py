@@ -271,7 +271,7 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
     difference, advice = err.splitlines()
     assert "--discounting=0.99 (not given), but" in difference
     assert f"{logdir} was trained with --discounting=0.5" in difference
-    assert "holds a run with --discounting=0.5; give that flag to resume it, another" in advice
+    assert f"--logdir={logdir}" in advice and "--fresh" in advice
     assert [path.name for path in logdir.iterdir()] == ["config.json"]
 
     code, _, err = run_here(*flags, "--fresh")
