@@ -194,8 +194,16 @@ def main() -> int:
         ignore_stop_requests()
 
 
+def _open_standard_streams() -> None:
+    """Opens /dev/null for standard streams that the parent has closed, as daemons do."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # so its number is the lowest that is free
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
+
+
 def program() -> NoReturn:
     """Runs `main` and exits the process with its status."""
+    _open_standard_streams()
     status: int | str | None = 1
     try:
         status = main()

@@ -26,7 +26,11 @@ Values = Callable[[Given], Mapping[str, Any]]
 """Takes the given flags; returns the values that flags have if they are not given."""
 
 
-def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
+def parse(
+    arguments: Sequence[str],
+    values: Values = Given.everything,
+    environment: Mapping[str, str] = os.environ,
+) -> Given:
     """Returns the flags that a command line gives.
 
     `--help` and `--help_all` print help, `--version` prints the versions; each ends the process.
@@ -37,6 +41,7 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
     Args:
       arguments: the words of the command line, without the program.
       values: returns the default values that the help shows.
+      environment: the process's variables; {} if the flags are those of another process.
 
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, a bad TF_CONFIG, or
@@ -58,7 +63,8 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
     try:
         if printed:
             _print(_help(printed, Given(flags), values))
-        return checked(join.applied(tf_config.applied(Given(flags), os.environ), os.environ))
+        with_role = tf_config.applied(Given(flags), environment)
+        return checked(join.applied(with_role, environment))
     except ConfigError as error:
         raise ConfigError([_located(line, places) for line in error.problems]) from error
 

@@ -23,7 +23,8 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     """Returns the given flags; if they give no role, with the role from TF_CONFIG.
 
     Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
-    --workers_csv_path or a --mode other than train.
+    --workers_csv_path or a --mode other than train, and if its cluster has neither learners nor
+    actors: Kubeflow and Vertex AI set it for jobs of one process, too.
 
     Args:
       given: the flags of the command line.
@@ -37,7 +38,10 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     if not text or has_role or given["mode"] != "train":
         return given
     try:
-        return Given({**_flags(json.loads(text)), **given.flags})
+        described = json.loads(text)
+        if not set(_JOBS) & set(described["cluster"]):
+            return given
+        return Given({**_flags(described), **given.flags})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f'{VARIABLE}: must be {{"cluster": {{"learner": [HOST:PORT, ...], "actor": [HOST,'

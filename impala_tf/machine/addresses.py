@@ -9,15 +9,23 @@ import socket
 
 
 def is_here(host: str) -> bool:
-    """Tells whether a host name or address is this machine's, by binding to it."""
+    """Tells whether a host name or address is this machine's.
+
+    What is sent to an own address comes from it. (Binding tells nothing where ip_nonlocal_bind is
+    set, as on machines with keepalived.)
+    """
     try:
-        candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+        candidates = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return False  # the name is unknown
     for family, kind, protocol, _, address in candidates:
-        with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
-            probe.bind(address)
+        ip = ipaddress.ip_address(address[0].partition("%")[0])
+        if ip.is_loopback or ip.is_unspecified:
             return True
+        with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
+            probe.connect(address)  # sends nothing
+            if ipaddress.ip_address(probe.getsockname()[0].partition("%")[0]) == ip:
+                return True
     return False
 
 

@@ -155,7 +155,7 @@ _folders_of_modules: list[str] = []  # added to sys.path by `use_modules_of`
 def _checked(flags: dict[str, Any], file: Path) -> Given:
     """Checks flags as if they were on a command line; returns them."""
     try:
-        return command_line.parse(configs.to_flags(Given(flags)))
+        return command_line.parse(configs.to_flags(Given(flags)), environment={})
     except ConfigError as error:
         raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
 

@@ -133,3 +133,13 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly():
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait(60) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(closed):
+    """Daemons and schedulers close them."""
+    command = f"{sys.executable} -m impala_tf test --logdir=examples/cartpole"
+    shell = f"{command} --test_num_episodes=1 {closed}"
+    done = subprocess.run(["sh", "-c", shell], cwd=PROJECT, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

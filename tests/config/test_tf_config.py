@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from impala_tf.config import ConfigError, Given, command_line
+from impala_tf.processes.trained_flags import as_exported
+from tests.helpers.runs import PROJECT
 
 CLUSTER: dict[str, Any] = {"learner": ["10.0.0.1:8001", "[::1]:8002"], "actor": ["a", "b:1", "c"]}
 
@@ -36,6 +38,20 @@ def test_it_gives_the_role_the_task_and_the_hosts(monkeypatch: pytest.MonkeyPatc
     )  # fmt: skip
 
 
+OF_ANOTHER_PROGRAM = {
+    "cluster": {"chief": ["job-0:2222"], "worker": ["job-1:2222"]},
+    "task": {"type": "chief", "index": 0},
+    "environment": "cloud",
+}
+
+
+@pytest.mark.parametrize("value", ["", "  ", OF_ANOTHER_PROGRAM, {"cluster": {}}])
+def test_one_that_is_empty_or_for_another_program_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    assert role(parse(monkeypatch, value)) == ("", 0, "", "")
+
+
 def test_each_flag_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse(monkeypatch, described(), "--task=0", "--learner_hosts=h:1")
     assert role(found) == ("actor", 0, "h:1", "a,b:1,c")
@@ -57,6 +73,13 @@ def test_it_is_ignored_if_the_command_line_says_what_to_do(
     found = parse(monkeypatch, "{not even JSON", *arguments)
     assert found["task"] == 0
     assert found["job_name"] in ("", "learner")
+
+
+def test_flags_of_a_stored_agent_are_not_this_processs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent is played in a job of a scheduler, too."""
+    monkeypatch.setenv("TF_CONFIG", "{not even JSON")
+    agent = PROJECT / "examples" / "cartpole"
+    assert as_exported(Given({"logdir": str(agent), "mode": "test"}), {"level_name": "CartPole-v1"})
 
 
 @pytest.mark.parametrize(
