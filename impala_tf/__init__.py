@@ -15,7 +15,7 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from impala_tf.api.agent import Agent, State, load
+    from impala_tf.api.agent import Agent, load
     from impala_tf.api.evaluation import Evaluation, evaluate
     from impala_tf.api.run import Progress, Run, RunFailed, train
     from impala_tf.callbacks import Callback
@@ -30,7 +30,6 @@ __all__ = [
     "Progress",
     "Run",
     "RunFailed",
-    "State",
     "__version__",
     "evaluate",
     "load",
@@ -45,7 +44,7 @@ if platform.machine() in ("x86_64", "AMD64"):
 # Imported at the first use, because launchers and actors import this package, too.
 _PLACES = {
     **dict.fromkeys(("Progress", "Run", "RunFailed", "train"), "impala_tf.api.run"),
-    **dict.fromkeys(("Agent", "State", "load"), "impala_tf.api.agent"),
+    **dict.fromkeys(("Agent", "load"), "impala_tf.api.agent"),
     **dict.fromkeys(("Evaluation", "evaluate"), "impala_tf.api.evaluation"),
     "Callback": "impala_tf.callbacks",
     "ConfigError": "impala_tf.config.errors",

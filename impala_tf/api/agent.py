@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+import gymnasium
 import numpy as np
-from gymnasium.spaces import Dict, Space
-from gymnasium.vector import VectorEnv
+from gymnasium import Space
+from gymnasium.spaces import Dict
 
 from impala_tf.agents.interface import Policy
 from impala_tf.config import AGENTS, ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
+from impala_tf.environments.batched import LIFE_LOST
 from impala_tf.processes import players, trained_flags
 from impala_tf.processes.common import seed_of
 from impala_tf.processes.players import Player
-from impala_tf.types import EnvOutput, Nest
-
-
-class State(NamedTuple):
-    """What an agent remembers between steps; pass it on unchanged."""
-
-    core: Nest
-    last_action: np.ndarray
+from impala_tf.types import EnvOutput
 
 
 class Agent:
@@ -35,9 +30,8 @@ class Agent:
       protocol: how the level is played, in words.
       checkpoint: the checkpoint or file with its parameters.
       environment_frames: the frames that it was trained for.
-      observation_space: the observations that `act` takes: those of `make_env`, without the leading
-        dimension.
-      action_space: the actions that `act` returns.
+      observation_space: the level's own observations, which `act` takes.
+      action_space: the level's own actions, which `act` returns.
     """
 
     def __init__(self, player: Player) -> None:
@@ -46,12 +40,12 @@ class Agent:
         self.protocol = player.spec.protocol
         self.checkpoint: Path = player.source
         self.environment_frames = player.environment_frames
-        env = self.make_env()
-        self.observation_space = env.single_observation_space
-        self.action_space = env.single_action_space
-        env.close()
-        self._shapes = _shapes(self.observation_space.sample())
-        self._to_agent = spaces.observation_converter(self.observation_space)
+        level = self._make_level()
+        level.env.close()
+        self.observation_space = level.env.observation_space
+        self.action_space = level.env.action_space
+        self._level = level
+        self._to_agent = spaces.observation_converter(level.simple_space)
         self._to_environment: Callable[[np.ndarray], Any] = spaces.action_converter(
             self.action_space
         )
@@ -60,69 +54,82 @@ class Agent:
         named = AGENTS.get(str(player.flags["agent_name"]))  # None for the user's own networks
         self._sees_reward = named is not None and named.observes_last_action_and_reward
         self._policies: dict[str, Policy] = {}
+        self.reset()
 
     def __repr__(self) -> str:
         return f"Agent({self.level_name!r}, {self.environment_frames:,} frames)"
 
-    def act(
-        self,
-        observation: Any,
-        state: State | None = None,
-        *,
-        reward: Any = None,
-        greedy: bool = False,
-    ) -> tuple[Any, State]:
-        """Chooses an action.
+    def reset(self) -> None:
+        """Forgets the game so far, because the next observation begins another one.
+
+        The environments of `make_env` call this.
+        """
+        self._begins, self._life_lost = True, False
+        self._reward: float | None = 0.0
+        self._core = self._player.initial_state(1)
+        self._last_action = self._no_action
+
+    def act(self, observation: Any, *, reward: Any = None, greedy: bool = False) -> Any:
+        """Chooses an action, and remembers what the network's memory needs for the next one.
+
+        In an environment of your own, call `reset` where a game begins; that of `make_env` does.
 
         Args:
           observation: one observation in `observation_space`.
-          state: the state that the last step returned; None at the beginning of an episode. On
-            Atari, an agent with --terminal_on_life_loss (the default) also learned that an episode
-            begins after a lost life (`info["lives"]` falls).
-          reward: the reward of the last action; a number or an array with one, as `make_env` gives
-            it. Agents that see it need it with every state: those whose names end in LSTMAgent, and
+          reward: the reward of the last action; a number or an array with one. Agents that see it
+            need it in an environment of your own: those whose names end in LSTMAgent, and
             SimpleConvNetAgent.
           greedy: whether to choose the most likely action, not to sample from the policy.
 
         Returns:
-          An action in `action_space`, and the state for the next step.
+          An action in `action_space`.
 
         Raises:
           ValueError: the observation has another shape, other parts or a dtype that does not fit,
             `reward` is not a number, or the agent sees the reward and it is not given.
         """
         self._check(observation)
-        last_reward = 0.0 if reward is None else np.asarray(reward).item()
-        if reward is None and state is not None and self._sees_reward:
+        if reward is not None:
+            self._reward = float(np.asarray(reward).item())
+        if self._reward is None and self._sees_reward:
             raise ValueError(
                 f"reward: {self._player.flags['agent_name']} sees the reward of its last action;"
-                " give act(observation, state, reward=reward)"
+                " play in the environment of agent.make_env(), or give act(..., reward=reward)"
             )
-        batch = _batch_of(observation, self.observation_space)
-        begins = state is None
-        before = state or State(self._player.initial_state(1), self._no_action)
-        flags = {"terminated": False, "truncated": False, "autoreset": begins}
+        *_, simple_space, convert = self._level
         step = EnvOutput(
-            reward=np.array([last_reward], np.float32),
-            **{name: np.array([flag]) for name, flag in flags.items()},
-            episode_start=np.array([begins]),
-            observation=self._to_agent(batch),
-            last_action=before.last_action,
+            reward=np.array([self._reward or 0.0], np.float32),
+            terminated=np.array([self._life_lost]),
+            truncated=np.array([False]),
+            autoreset=np.array([self._begins]),
+            episode_start=np.array([self._begins or self._life_lost]),
+            observation=self._to_agent(_batch_of_one(simple_space, convert(observation))),
+            last_action=self._last_action,
         )
-        answer, core = self._policy("greedy" if greedy else "sampled")(step, before.core)
-        action = np.asarray(answer.action)
-        return self._to_environment(action)[0], State(core, action)
+        policy = self._policy("greedy" if greedy else "sampled")
+        answer, self._core = policy(step, self._core)
+        self._last_action = np.asarray(answer.action)
+        self._begins = self._life_lost = False
+        self._reward = None
+        return self._to_environment(self._last_action)[0]
 
-    def make_env(self) -> VectorEnv[Any, Any, Any]:
-        """Returns one environment of the level, as agents see it: a VectorEnv of length 1.
+    def make_env(self) -> gymnasium.Env[Any, Any]:
+        """Returns an environment of the level, which tells this agent of games, rewards and lives.
 
         A console game runs in a process of its own, which ends with the calling thread.
         """
+        level = self._make_level()
+        return _Followed(level.env, level.repeats, self)
+
+    def _make_level(self) -> suites.Level:
         trained_flags.use_modules_of(self._player.logdir.path, self._player.environment)
-        return suites.make(self._player.environment, 1, seed=_seed(self._player))
+        return suites.make_single(self._player.environment, _seed(self._player))
 
     def _check(self, observation: Any) -> None:
-        shapes, expected = _shapes(observation), self._shapes
+        shapes, expected = (
+            _shapes(self.observation_space, each)
+            for each in (observation, self.observation_space.sample())
+        )
         if shapes != expected:
             raise ValueError(
                 f"observation: has the shape {shapes}, but {self.level_name} has {expected}; give"
@@ -135,30 +142,53 @@ class Agent:
         return self._policies[choice]
 
 
-def _batch_of(observation: Any, space: Space[Any], name: str = "observation") -> Any:
-    """Returns an observation, or each of its parts, as an array [1, ...].
+class _Followed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Tells an agent what it sees besides observations."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], repeats: int, agent: Agent) -> None:
+        super().__init__(env)
+        self._repeats, self._agent = repeats, agent
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self._agent.reset()
+        return self.env.reset(**settings)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self._repeats):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(np.asarray(reward).item())
+            if terminated or truncated:
+                break
+        self._agent._reward = total
+        self._agent._life_lost = bool(info.get(LIFE_LOST, False))
+        return observation, total, terminated, truncated, info
+
+
+def _batch_of_one(space: Space[Any], observation: Any) -> Any:
+    """Returns an observation of a simple space, or each of its parts, as an array [1, ...]."""
+    if isinstance(space, Dict):
+        return {name: _batch_of_one(part, observation[name]) for name, part in space.items()}
+    return np.asarray(observation, space.dtype)[None]
+
+
+def _shapes(space: Space[Any], observation: Any) -> Any:
+    """Returns the shape of an observation, or {name: shape} of its parts.
 
     Raises:
-      ValueError: an image does not have integers.
+      ValueError: a part is missing, or an image does not have integers.
     """
-    if isinstance(space, Dict):
-        return {
-            part: _batch_of(observation[part], inner, f"observation[{part!r}]")
-            for part, inner in space.spaces.items()
-        }
-    array = np.asarray(observation)
-    if space.dtype == np.uint8 and array.ndim > 1:
-        if array.dtype.kind not in "biu":
-            raise ValueError(f"{name}: has the dtype {array.dtype}, but images must have uint8")
-        array = array.astype(np.uint8, copy=False)
-    return array[None]
-
-
-def _shapes(observation: Any) -> Any:
-    """Returns the shape of an observation, or {name: shape} of its parts."""
-    if isinstance(observation, Mapping):
-        return {name: np.shape(part) for name, part in observation.items()}
-    return np.shape(observation)
+    try:
+        parts = list(spaces.named_parts(space, observation))
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"observation: must fit {space}, but lacks {error}") from None
+    for name, part, value in parts:
+        is_image = part.dtype == np.uint8 and len(part.shape or ()) > 1
+        if is_image and (dtype := np.asarray(value).dtype).kind not in "biu":
+            where = f"observation[{name!r}]" if name else "observation"
+            raise ValueError(f"{where}: has the dtype {dtype}, but images must have uint8")
+    shapes = {name: np.shape(value) for name, _, value in parts}
+    return shapes.get("", shapes)
 
 
 def load(

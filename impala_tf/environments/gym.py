@@ -79,6 +79,17 @@ def make_one(
         raise ConfigError(f"--level_name={env.level_name}: {error}") from error
 
 
+def has_plain(env: EnvironmentConfig) -> bool:
+    """Returns whether a level has more than a vector environment, for `make_plain`."""
+    registered = find(env.level_name)
+    return not isinstance(registered, EnvSpec) or registered.entry_point is not None
+
+
+def make_plain(env: EnvironmentConfig) -> spaces.Simplify:
+    """Returns one environment that converts as those of a run do; its `env` is the level's own."""
+    return make_one(env, offsets=_look(env)[0].offsets)
+
+
 def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """Returns one environment whose `render()` returns (uint8 [H, W, 3],).
 

@@ -62,6 +62,9 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
       repeats: how often a step repeats its action.
       offsets: those of `offsets_of`.
 
+    Attributes:
+      convert: maps an observation of `env` to one of the simple space.
+
     Raises:
       ValueError: agents cannot see the observations, or cannot choose the actions.
     """
@@ -75,7 +78,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._repeats = repeats
-        self.observation_space, self._convert = simplified(env.observation_space, offsets)
+        self.observation_space, self.convert = simplified(env.observation_space, offsets)
         action_spec(env.action_space)
         self._level_name = level_name or type(env.unwrapped).__name__
         self._unchecked = {"reset", "step"}
@@ -129,7 +132,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _seen(self, observation: Any, action: Any) -> Any:
         try:
-            return self._convert(observation)
+            return self.convert(observation)
         except results.BrokenEnvironmentError as error:
             # Not before: to write an array as text takes longer than many levels' steps.
             after = "the reset" if action is None else f"action {action}"

@@ -8,8 +8,9 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
@@ -19,6 +20,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.environments.results import LevelError
 from impala_tf.environments.suite import Suite, explained
+from impala_tf.environments.workers import close
 from impala_tf.types import EnvironmentSpec
 
 # A level belongs to the first suite that owns it. The last one owns every level.
@@ -156,6 +158,68 @@ def make(
         for k, index in enumerate(indices)
     ]
     return Seeded(ManyLevels(parts, indices, spec(env).actions), seed)
+
+
+def make_single(env: EnvironmentConfig, seed: int) -> Level:
+    """Returns one environment of one level, with the level's own observations and actions.
+
+    Args:
+      env: the level's flags.
+      seed: the seed of the first reset of an emulator or a vector environment. Other environments
+        are seeded by their `reset`.
+
+    Raises:
+      ConfigError: as `spec` does.
+    """
+    suite = suite_of(env)
+    if suite is gym.SUITE and gym.has_plain(env):
+        made = gym.make_plain(env)
+        return Level(made.env, env.num_action_repeats, made.observation_space, made.convert)
+    single = Single(Seeded(suite.make(env, 1, 1), seed))
+    return Level(single, 1, single.observation_space, lambda observation: observation)
+
+
+class Level(NamedTuple):
+    """One environment, and what makes its observations simple (see `spaces`)."""
+
+    env: gymnasium.Env[Any, Any]
+    repeats: int
+    """How often an agent's action is repeated."""
+    simple_space: gymnasium.Space[Any]
+    convert: Callable[[Any], Any]
+
+
+class Single(gymnasium.Env[Any, Any]):
+    """The only environment of a vector environment whose autoreset mode is NEXT_STEP."""
+
+    def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        self._vector = vector
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+        self.metadata = vector.metadata
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the environment; see `gymnasium.Env.reset`."""
+        observation, info = self._vector.reset(seed=seed, options=options)
+        return _first(observation), _first(info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes an action; see `gymnasium.Env.step`."""
+        observation, reward, terminated, truncated, info = self._vector.step(np.array([action]))
+        ends = bool(terminated[0]), bool(truncated[0])
+        return _first(observation), float(reward[0]), *ends, _first(info)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        close(self._vector)
+
+
+def _first(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return {name: _first(part) for name, part in batch.items()}
+    return batch[0]
 
 
 def assigned(count: int, actor: int, num_actors: int) -> list[int]:

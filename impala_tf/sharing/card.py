@@ -10,7 +10,6 @@ import jinja2
 import yaml
 
 from impala_tf import __version__
-from impala_tf import config as configs
 from impala_tf.evaluation.exported import About
 from impala_tf.evaluation.games import cut_note
 from impala_tf.reporting.runs import Run
@@ -50,8 +49,6 @@ def text(
         rows=rows,
         cut_notes={row["level_name"]: note for row in rows if (note := cut_note(row))},
         evaluation=evaluation,
-        parts=about.level["observation"].keys() != {""},
-        sees_reward=configs.composition(about.agent_name).observes_last_action_and_reward,
         run=run,
         modules=modules,
         files=files,

@@ -126,14 +126,12 @@ def test_what_an_agent_cannot_take_is_named():
     with pytest.raises(ValueError, match="could not convert string to float"):
         cartpole.act(np.zeros(4), reward="a")
     for reward in (None, 1, np.ones(1), [np.float32(0.5)]):
-        assert cartpole.action_space.contains(cartpole.act([0, 0, 0, 0], reward=reward)[0])
+        assert cartpole.action_space.contains(cartpole.act([0, 0, 0, 0], reward=reward))
     pixels = np.zeros(pong.observation_space.shape or ())
     with pytest.raises(ValueError, match="^observation: has the dtype float64, but images must"):
         pong.act(pixels)
-    chosen = [
-        pong.act(each, greedy=True)[0] for each in (pixels.astype(np.uint8), pixels.astype(int))
-    ]
-    assert chosen[0] == chosen[1]
+    same = [pong.act(each, greedy=True) for each in (pixels.astype(np.uint8), pixels.astype(int))]
+    assert same[0] == same[1]
 
 
 @pytest.mark.slow
@@ -179,14 +177,8 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
     assert evaluations["return_mean"].dropna().tolist() == [9.5]
 
     agent = impala.load(resumed.logdir)
-    env, lengths = gymnasium.make(CARTPOLE), []
-    for seed in range(3):
-        (observation, _), state, over, length = env.reset(seed=seed), None, False, 0
-        while not over:
-            action, state = agent.act(observation, state, greedy=True)
-            observation, _, terminated, truncated, _ = env.step(action)
-            over, length = terminated or truncated, length + 1
-        lengths.append(length)
+    env = gymnasium.make(CARTPOLE)
+    lengths = [len(game(agent, env, seed)) for seed in range(3)]
     with pytest.raises(ValueError, match=r"has the shape \(2, 4\), but CartPole-v1 has \(4,\)"):
         agent.act(np.zeros((2, 4), np.float32))
     played = impala.evaluate(resumed.logdir, num_episodes=3, policy="greedy")
@@ -244,57 +236,90 @@ def test_a_callback_that_raises_ends_the_run_with_its_name(tmp_path, monkeypatch
                      metrics_interval_s=1.0)  # fmt: skip
 
 
-IMAGES = """
+FLASHES = """
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 class Flashes(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 1), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = Dict({
+        "seen": Tuple([Box(0, 1, (3, 84, 84), np.float64), Discrete(3, start=-1)]),
+        "said": MultiDiscrete([2, 2]),
+    })
+    action_space = MultiDiscrete([2, 3], start=[5, 7])
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
         self._at, self._shown = 0, int(self.np_random.integers(2))
-        return self._picture(), {}
+        return self._observation(), {}
 
     def step(self, action):
+        assert self.action_space.contains(action), action
         self._at += 1
-        return self._picture(), float(action == self._shown), self._at == 8, False, {}
+        return self._observation(), float(action[0] == 5 + self._shown), self._at == 8, False, {}
 
-    def _picture(self):
-        return np.full((84, 84, 1), 255 * self._shown * (self._at == 0), np.uint8)
+    def _observation(self):
+        picture = np.full((3, 84, 84), self._shown * (self._at == 0), np.float64)
+        return {"seen": (picture, -1), "said": np.array([1, 0])}
 """
 
 
+def game(agent: impala.Agent, env: gymnasium.Env[Any, Any], seed: int, **how: Any) -> list[Any]:
+    """Plays a game as a reader of the README would; returns its actions."""
+    observation, _ = env.reset(seed=seed)
+    actions, over = [], False
+    while not over:
+        actions.append(agent.act(observation, greedy=True, **how))
+        observation, _, terminated, truncated, _ = env.step(actions[-1])
+        over = terminated or truncated
+    return actions
+
+
 @pytest.mark.long
-def test_an_agent_with_a_memory_acts_on_images(tmp_path, monkeypatch):
+def test_an_agent_acts_on_the_levels_own_observations_and_remembers(tmp_path, monkeypatch):
     """Only the first picture says which action is right: without its state, it cannot know."""
-    (tmp_path / "flashes.py").write_text(IMAGES)
+    (tmp_path / "flashes.py").write_text(FLASHES)
     monkeypatch.chdir(tmp_path)
     run = impala.train(
         "flashes:Flashes", agent_name="ShallowConvNetLSTMAgent", total_environment_frames=500,
         num_actors=1, envs_per_actor=4, batch_size=4, logdir=tmp_path / "run", show=False,
     )  # fmt: skip
     agent = impala.load(run.logdir, trust_level_module=True)
-    assert agent.observation_space.shape == (84, 84, 1)
-    black, white = np.zeros((84, 84, 1), np.uint8), np.full((84, 84, 1), 255, np.uint8)
-    after_black, after_white = (agent.act(first, greedy=True)[1] for first in (black, white))
-    again = agent.act(white, greedy=True)[1]
+    env: Any = agent.make_env()
+    assert env.observation_space["seen"][0].shape == (3, 84, 84)
+    games = [game(agent, env, seed) for seed in (1, 1)]
+    assert len(games[0]) == 8
+    np.testing.assert_array_equal(games[0], games[1])  # no memory of the game before
 
-    def cores(*states):
-        return [np.concatenate([np.ravel(part) for part in state.core]) for state in states]
-
-    first, second, same = cores(after_black, after_white, again)
-    assert not np.allclose(first, second)  # it saw different pictures
-    np.testing.assert_array_equal(second, same)  # no memory of the game before
-    with pytest.raises(ValueError, match="^reward: ShallowConvNetLSTMAgent sees the reward of its"):
-        agent.act(black, after_black)
-    later = [
-        agent.act(black, state, reward=0.0, greedy=True)[1] for state in (after_black, after_white)
-    ]
-    assert not np.allclose(*cores(*later))  # it still knows which one it was
+    (observation, _), plain = env.reset(seed=1), env.unwrapped
+    cores = []
+    for first in (0.0, 1.0):
+        agent.reset()
+        observation["seen"] = (np.full((3, 84, 84), first), -1)
+        agent.act(observation)
+        black = plain._observation()
+        black["seen"] = (np.zeros((3, 84, 84)), -1)
+        agent.act(black, reward=0.0)
+        cores.append(np.concatenate([np.ravel(part) for part in agent._core]))
+    assert not np.allclose(*cores)  # it still knows which one it was
+    with pytest.raises(ValueError, match="^reward: ShallowConvNetLSTMAgent .*make_env"):
+        agent.act(black)
+    with pytest.raises(ValueError, match="said"):
+        agent.act({"seen": black["seen"]})
     played = impala.evaluate(run.logdir, 2, trust_level_module=True)
     assert played.lengths == (8, 8)
+
+
+def test_an_agent_looks_after_lives_in_an_emulator():
+    """Where a life was lost, an episode began in training."""
+    agent = impala.load(PROJECT / "examples" / "pong")
+    env = agent.make_env()
+    observation, info = env.reset(seed=1)
+    assert agent.observation_space.contains(observation)
+    for _ in range(3):
+        observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
+        assert (type(reward), terminated, truncated) == (float, False, False)
+    env.close()
 
 
 HANGING = """

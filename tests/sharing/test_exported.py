@@ -100,13 +100,14 @@ def test_an_agent_plays_the_protocol_that_it_was_trained_on(
 def test_an_agent_that_sees_the_last_reward_asks_for_it(shared: Path) -> None:
     """Without it, the agent would see other inputs than in training, and nobody would know."""
     agent, observation = impala.load(shared), np.zeros(4, np.float32)
-    agent.act(observation, agent.act(observation)[1])
+    agent.act(observation)
+    agent.act(observation)
     changed(shared, agent_name="MLPLSTMAgent")
     agent = impala.load(shared)
-    _, state = agent.act(observation)  # where an episode begins, there is no reward
-    agent.act(observation, state, reward=1.0)
+    agent.act(observation)  # where an episode begins, there is no reward
+    agent.act(observation, reward=1.0)
     with pytest.raises(ValueError, match="^reward: MLPLSTMAgent sees the reward of its last act"):
-        agent.act(observation, state)
+        agent.act(observation)
 
 
 @pytest.mark.slow
