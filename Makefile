@@ -47,7 +47,7 @@ train: setup
 reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
-check: setup-dev lint
+check: lint
 	@$(PYTEST) -m "not (docker or rates or $(LONGER) or end_to_end or slow)" $(ARGS)
 
 test: setup-dev lint
@@ -56,7 +56,7 @@ test: setup-dev lint
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)
 
-lint: setup-dev
+lint: $(VENV)/.setup-check
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
@@ -68,7 +68,7 @@ wheel: $(VENV)/bin/python
 	@rm -rf build
 	@ls dist/*.whl
 
-format: setup-dev
+format: $(VENV)/.setup-check
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
@@ -98,15 +98,19 @@ $(VENV)/.setup-docs: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/pyth
 	@$(INSTALL)
 	@touch $@
 
+$(VENV)/.setup-check: WHAT := -e '.[learner,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
+$(VENV)/.setup-check: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
+	@echo "Installing packages and test tools into $(VENV) ..."
+	@UV_COMPILE_BYTECODE=1; export UV_COMPILE_BYTECODE; $(INSTALL)
+	@touch $@ $(VENV)/.setup
+
 # Horovod is compiled against the installed TensorFlow, so it comes last.
-$(VENV)/.setup-dev: WHAT := -e '.[learner,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
-$(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/install_horovod.sh | $(VENV)/bin/python
+$(VENV)/.setup-dev: $(VENV)/.setup-check impala_tf/frontend/install_horovod.sh
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
-	@echo "Installing packages, test tools and Horovod into $(VENV) (Horovod takes minutes) ..."
-	@UV_COMPILE_BYTECODE=1; export UV_COMPILE_BYTECODE; $(INSTALL)
+	@echo "Installing Horovod into $(VENV) (it is compiled once, which takes minutes) ..."
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
-	@touch $@ $(VENV)/.setup
+	@touch $@
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

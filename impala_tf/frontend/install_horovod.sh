@@ -3,7 +3,8 @@
 #
 # PYTHON is an interpreter that already has TensorFlow. Also needed: cmake, make, g++ and Python's
 # headers. All versions come from constraints.txt, the only place that pins them. Does nothing if
-# this script has already installed Horovod for this TensorFlow.
+# this script has already installed Horovod for this TensorFlow. What it compiled before for such a
+# Python and TensorFlow is a wheel in the user's cache; it is taken if it can be imported.
 set -eu
 python=${1:?usage: impala_tf/frontend/install_horovod.sh PYTHON [PIP_OPTION...]}
 shift
@@ -36,6 +37,8 @@ else
 fi
 export "HOROVOD_${mpi}_MPI=1"
 
+sdist_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0  # of horovod 0.28.1
+
 # Horovod works only with the TensorFlow that it was compiled against.
 tensorflow=$("$python" -c 'from importlib.metadata import packages_distributions, version
 print(version(packages_distributions()["tensorflow"][0]))')
@@ -45,12 +48,27 @@ sys.exit(horovod.built_for != sys.argv[1])' "$built_for" 2>/dev/null; then
     exit 0
 fi
 
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+compiled=$("$python" -c 'import platform, sys, zlib
+key = f"{sys.argv[1]}, {sys.implementation.cache_tag}, {platform.machine()}"
+print(f"horovod-{zlib.crc32(key.encode()):08x}")' "$built_for")
+compiled=${XDG_CACHE_HOME:-${HOME:-$folder}/.cache}/impala_tf/$compiled
+install_wheel() {
+    pip install "$@" --no-deps --force-reinstall "$compiled"/*.whl
+}
+
 # The build runs without isolation (see below), so its tools have to be installed first.
 pip install "$@" setuptools wheel packaging pyyaml psutil cloudpickle
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+if [ -d "$compiled" ]; then
+    install_wheel "$@"
+    "$python" -c 'import horovod.tensorflow' 2>/dev/null && exit 0  # else compiled for another libc
+    rm -r "$compiled"
+fi
+
 pip download "$@" --no-deps --no-binary=horovod --no-build-isolation -d "$folder" horovod
+echo "$sdist_sha256  $(echo "$folder"/horovod-*.tar.gz)" | sha256sum --check --quiet
 tar -xzf "$folder"/horovod-*.tar.gz -C "$folder"
 source=$(echo "$folder"/horovod-*/)
 
@@ -70,6 +88,9 @@ edit horovod/__init__.py "\$a built_for = '$built_for'"
 # In a recipe of make, MAKEFLAGS may be set, and Horovod would then be compiled on one core.
 MAKEFLAGS=-j$(nproc)
 export MAKEFLAGS
-# There is no wheel: Horovod is compiled against the installed TensorFlow, which an isolated build
-# would not see. pip would keep the wheel, under the name of a folder that never comes again.
-pip install "$@" --no-cache-dir --no-deps --no-build-isolation "$source"
+# Horovod is compiled against the installed TensorFlow, which an isolated build would not see. pip
+# itself would keep the wheel under the name of a folder that never comes again.
+pip wheel "$@" --no-cache-dir --no-deps --no-build-isolation -w "$folder/wheel" "$source"
+mkdir -p "$(dirname "$compiled")"
+[ -d "$compiled" ] || mv "$folder/wheel" "$compiled"
+install_wheel "$@"

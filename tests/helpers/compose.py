@@ -16,6 +16,7 @@ from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT
 
 HOST_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+COMPILED = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "impala_tf")
 _NEEDED = ("docker", "impala_tf", ".dockerignore", "pyproject.toml",
            "run_experiment.py")  # fmt: skip
 NO_ENGINE = (
@@ -63,7 +64,7 @@ def check_engine() -> None:
 
 
 def copy_project(folder: Path) -> Path:
-    """Copies what images are built from, and this machine's certificate authorities for pip."""
+    """Copies what images are built from, this machine's authorities, and its wheel of Horovod."""
     folder.mkdir()
     for name in _NEEDED:
         if (PROJECT / name).is_dir():
@@ -71,6 +72,8 @@ def copy_project(folder: Path) -> Path:
             shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
         else:
             shutil.copy(PROJECT / name, folder / name)
+    if COMPILED.exists():
+        shutil.copytree(COMPILED, folder / "docker" / "wheels", dirs_exist_ok=True)
     if HOST_AUTHORITIES.exists():
         shutil.copy(HOST_AUTHORITIES, folder / "docker" / "certificates" / "host.crt")
     return folder
