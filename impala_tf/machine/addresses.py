@@ -19,7 +19,7 @@ def is_here(host: str) -> bool:
     except OSError:
         return False  # the name is unknown
     for family, kind, protocol, _, address in candidates:
-        ip = ipaddress.ip_address(address[0].partition("%")[0])
+        ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
         if ip.is_loopback or ip.is_unspecified:
             return True
         with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
