@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import functools
 import inspect
 import itertools
@@ -35,7 +36,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import many_runs
 import psutil
@@ -45,7 +46,7 @@ from impala_tf.config import command_line, cores_here
 from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
 from impala_tf.processes.common import resolve
-from impala_tf.types import ActorReport
+from impala_tf.types import ActorReport, EnvironmentSpec, Unroll
 
 LEVEL = "--level_name=PongNoFrameskip-v4"
 ENDLESS = ("--total_environment_frames=1000000000000", "--metrics_interval_s=2")
@@ -161,7 +162,7 @@ def part_of(part: in_processes.What, flags: list[str]) -> Measured:
 
 
 def parts(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
-    """Compares single parts of runs: environment, inference, transport, update."""
+    """Compares single parts of runs: environment, inference, update."""
     for part in options.parts:
         print(f"{part}:")
         compared = variants(shared, groups)
@@ -322,7 +323,6 @@ def stand_in(first: int, count: int, flags: list[str], steps_per_s: float, stop:
 
     tensorflow_startup.import_tensorflow()
     from impala_tf.agents.agent import agent_of, unroll_specs
-    from impala_tf.measure.learning import played_unroll
     from impala_tf.transport import ActorClient, ClientClosed
 
     tensorflow_startup.use_one_cpu_thread()
@@ -356,6 +356,33 @@ def stand_in(first: int, count: int, flags: list[str], steps_per_s: float, stop:
     stop.wait()
     for client in clients:
         client.close()
+
+
+def played_unroll(config: configs.Config, spec: EnvironmentSpec, agent: Any) -> Unroll:
+    """Returns an unroll of real games: noise would compress differently."""
+    from impala_tf.actor.acting import OwnActing
+    from impala_tf.actor.actor import Actor
+    from impala_tf.agents.policy import OwnNetwork
+    from impala_tf.measure.acting import environments_of
+
+    num_envs, unrolls = config.process.envs_per_actor, []
+    arrays = [variable.numpy() for variable in agent.variables]
+    environments = environments_of(config)
+    actor = Actor(
+        agent.interface,
+        OwnActing(
+            OwnNetwork(agent, spec, num_envs, config.run.seed),
+            lambda known_version: None if known_version == 0 else (0, arrays),
+        ),
+        environments,
+        lambda unroll, *_: unrolls.append(copy.deepcopy(unroll)),
+        spec,
+        num_envs,
+        config.optimizer.unroll_length,
+    )
+    actor.run(lambda: len(unrolls) == 5)
+    environments.close()
+    return unrolls[-1]
 
 
 class Point(NamedTuple):

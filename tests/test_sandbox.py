@@ -57,8 +57,8 @@ def test_a_benchmark_leaves_other_flags_to_the_runs_that_it_compares(
          r"median: +[\d,]+ agent steps/s, \d.\d\d of the first  --seed=2\n"
          r"environments alone, on \d+ cores: [\d,]+ agent"),
         (("speed", "--turns=1", "--seconds=2", "--other=.", *QUICK), r"first  as given in /"),
-        (("parts", "--turns=1", "--parts=environment,transport", *QUICK),
-         r"environment:\n(.+\n)+transport:\nturn 1: +[\d,]+ agent steps/s  as given"),
+        (("parts", "--turns=1", "--parts=environment,inference", *QUICK),
+         r"environment:\n(.+\n)+inference:\nturn 1: +[\d,]+ agent steps/s  as given"),
         (("start", *QUICK),
          r"as given: first update after [\d.]+ s\n(?s:.*)actor +[\d,]+ MiB, at most [\d,]+ MiB"),
         (("scale", "--few=1", "--actors=3", "--seconds=5", *QUICK),

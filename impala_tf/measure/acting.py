@@ -34,8 +34,6 @@ class Measured(NamedTuple):
     device: str  # the device that computed
     peak_memory_mb: float  # resident MiB of the process, including its imports; 0: unknown
     cores: float = 0.0  # the average number of busy cores
-    bytes_up: float = 0.0  # from an actor to its learner, per agent step
-    bytes_down: float = 0.0  # back to the actor, with new parameters for every unroll
     precision: str = ""  # of the torso on images; "" if no torso was measured
 
     @property

@@ -39,7 +39,6 @@ from impala_tf.types import EnvironmentSpec
 _PARTS: dict[str, What] = {
     "environments": "environment",
     "inference": "inference",
-    "transport": "transport",
     "updates": "update",
 }
 """{name of a part, as in `ADVICE`: what is measured}."""
@@ -82,9 +81,6 @@ def main(given: Given) -> int:
         "level_name": spec.level_name,
         "agent_name": config.agent.agent_name,
         "cores": cores_here(),
-        # From an actor to its learner and back, per agent step:
-        "bytes_up": parts["transport"].bytes_up,
-        "bytes_down": parts["transport"].bytes_down / config.process.parameter_lag,
         # Agent steps/s that the parts together would allow on these cores, and of a whole run:
         "ceiling": 1e6 * cores_here() / core_us,
         "whole": row["agent_steps_per_s"],
@@ -99,8 +95,7 @@ def main(given: Given) -> int:
     console = in_processes.console_of()
     console.print(_table(parts, totals))
     text = (
-        "\n{agent_name} on {level_name}, {cores} cores. On the wire, an agent step is"
-        " {bytes_up:,.0f} bytes up and at most {bytes_down:,.0f} down.\n"
+        "\n{agent_name} on {level_name}, {cores} cores.\n"
         "limited by: {limit} ({why})\nfaster with: {advice}"
     )
     console.print(text.format_map(totals), highlight=False)

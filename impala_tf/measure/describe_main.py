@@ -1,4 +1,4 @@
-"""--mode=describe: the layers, size, memory and speed of an agent, without a run."""
+"""--mode=describe: the parameters, memory and speed of an agent, without a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from impala_tf.config import Config, Given
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.measure import in_processes
-from impala_tf.measure.layers import layers_of, operations_of
 from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
@@ -24,7 +23,7 @@ _MEASURED_S = 3.0
 
 
 def main(given: Given) -> int:
-    """Prints the agent's layers and memory, which are counted, and its measured speed; returns 0.
+    """Prints the agent's parameters and memory, and its measured speed; returns 0.
 
     Raises:
       ConfigError: flags or a level that no run could use.
@@ -46,31 +45,30 @@ def main(given: Given) -> int:
         f"{spec.protocol}\n",
         highlight=False,
     )
-    # In float32, layers are computed as they are described.
-    console.print(_layer_table(agent_of(config.agent, spec), spec))
+    console.print(_parameter_table(agent))
     console.print()
     console.print(_memory_table(config, spec, agent))
     console.print()
     console.print(_speed_table(config, spec))
     console.print(
-        f"\nLayers without an output are used in no step. Speed: {_MEASURED_S:g} s each, in a"
-        " process of its own, on random observations without environments. Each step counts each"
-        " time a learner learns from it. The peak memory is that of the whole process.",
+        f"\nSpeed: {_MEASURED_S:g} s each, in a process of its own, on random observations without"
+        " environments. Each step counts each time a learner learns from it. The peak memory is"
+        " that of the whole process.",
         style="dim",
     )
     return 0
 
 
-def _layer_table(agent: Agent, spec: EnvironmentSpec) -> Table:
-    layers = layers_of(agent, spec)
-    table = plain_table("layer", "", "output of a step", "parameters", texts=2)
-    for layer in layers:
-        shape = "x".join(map(str, layer.output_shape))
-        table.add_row(layer.place, layer.kind, shape, f"{layer.parameters:,}")
+def _parameter_table(agent: Agent) -> Table:
+    table = plain_table("layer", "shape", "parameters", texts=2)
+    for variable in agent.trainable_variables:
+        # 'Agent/nature/conv2_d/w:0' is in nature/conv2_d.
+        name = variable.name.partition("/")[2].partition(":")[0]
+        size = math.prod(variable.shape)
+        table.add_row(name, "x".join(map(str, variable.shape)), f"{size:,}")
     table.add_section()
-    parameters = sum(layer.parameters for layer in layers)
-    operations = f"{operations_of(agent, spec):,} operations"
-    table.add_row("total", "", operations, f"{parameters:,}", style="bold")
+    total = sum(math.prod(variable.shape) for variable in agent.trainable_variables)
+    table.add_row("total", "", f"{total:,}", style="bold")
     return table
 
 

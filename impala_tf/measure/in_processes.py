@@ -22,7 +22,7 @@ from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.measure.acting import Measured
 from impala_tf.types import EnvironmentSpec
 
-What = Literal["environment", "inference", "transport", "update"]
+What = Literal["environment", "inference", "update"]
 
 _WIDTH = 100  # columns, if the output is not a terminal
 

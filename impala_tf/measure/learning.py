@@ -6,52 +6,21 @@ threads, and peak memory is that of the whole process.
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import itertools
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
 
 from impala_tf import config as configs
-from impala_tf.actor.acting import OwnActing
-from impala_tf.actor.actor import Actor
-from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs, unroll_specs
+from impala_tf.agents.agent import Agent, agent_here, agent_of, unroll_specs
 from impala_tf.agents.inputs import tensor_specs
-from impala_tf.agents.policy import OwnNetwork, compile_policy
-from impala_tf.agents.q_learning import QLearning
+from impala_tf.agents.policy import compile_policy
 from impala_tf.config import AgentConfig, Config, cores_here
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
-from impala_tf.machine import certificates
-from impala_tf.measure.acting import (
-    ONE_THREAD,
-    Measured,
-    environments_of,
-    noise,
-    peak_memory_mb,
-    rate,
-)
+from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
 from impala_tf.processes import tensorflow_startup
-from impala_tf.transport import (
-    ActorClient,
-    LearnerServer,
-    LearnerService,
-    NamedSpec,
-    NestCodec,
-    ParameterStore,
-    Pushes,
-    RunTerms,
-)
-from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Sent, Unroll
-
-_PLAYED_UNROLLS = 5
+from impala_tf.types import EnvironmentSpec
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -81,40 +50,6 @@ def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[np.nda
     except ConversionError:
         return None
     return model.to_bytes(), [variable.numpy() for variable in agent.variables]
-
-
-def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures the exchange of unrolls (a3c: gradients) for new parameters.
-
-    Actor and learner are both in this process. The arguments are those of `inference`.
-    """
-    tensorflow_startup.use_one_cpu_thread()
-    num_envs = config.process.envs_per_actor
-    agent = _agent(config, spec)
-    specs, parameters = sent_specs(agent, spec, config), parameter_specs(agent)
-    used = list(range(len(agent.variables)))
-    if not configs.actors_use_tensorflow(config):
-        with contextlib.suppress(ConversionError):
-            used = convert(agent_of(config.agent, spec), spec, num_envs).used
-    sent: Sent = noise(gradient_specs(agent), 1)
-    if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
-        # Of real games, as their images compress differently.
-        sent = played_unroll(config, spec, agent)
-    arrays = [variable.numpy() for variable in agent.variables]
-    versions = itertools.count()
-    with _loopback(specs, parameters, num_envs) as (client, store):
-
-        def exchange() -> None:
-            version = next(versions)
-            store.publish(version, arrays)
-            client.fetch_parameters(version - 1, used)
-            client.push(sent)
-
-        per_s, cores = rate(exchange, seconds)
-    steps = num_envs * config.optimizer.unroll_length
-    bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
-    bytes_down = sum(NamedSpec.of(*parameters[index]).nbytes for index in used) / steps
-    return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
 
 
 def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -148,72 +83,3 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
 def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
     tensorflow_startup.start_xla()
     return agent_here(config.agent, spec)
-
-
-def played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
-    """Returns the last of a few unrolls that an actor has played."""
-    num_envs = config.process.envs_per_actor
-    length = config.optimizer.unroll_length
-    environments = environments_of(config)
-    collector = _KeptUnrolls([variable.numpy() for variable in agent.variables])
-    levels, num_actors = environments.level_indices, config.process.num_actors
-    q_learning = QLearning.of(agent.interface, config, spec, levels, 0, num_actors)
-    epsilons = None if q_learning is None else q_learning.epsilons
-    network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
-    actor = Actor(
-        agent.interface,
-        OwnActing(network, collector.fetch_parameters),
-        environments,
-        collector.push,
-        spec,
-        num_envs,
-        length,
-        q_learning=q_learning,
-    )
-    actor.run(lambda: len(collector.unrolls) == _PLAYED_UNROLLS)
-    environments.close()
-    return collector.unrolls[-1]
-
-
-class _KeptUnrolls:
-    """A learner that keeps all unrolls."""
-
-    def __init__(self, arrays: list[np.ndarray]) -> None:
-        self._arrays = arrays
-        self.unrolls: list[Unroll] = []
-
-    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
-        return None if known_version == 0 else (0, self._arrays)
-
-    def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
-        self.unrolls.append(copy.deepcopy(unroll))
-
-
-@contextlib.contextmanager
-def _loopback(
-    specs: Sent, parameters: list[tuple[str, tuple[int, ...], str]], num_envs: int
-) -> Iterator[tuple[ActorClient, ParameterStore]]:
-    """Yields an actor's client, and the parameter store of a learner that drops every unroll."""
-    terms = RunTerms(
-        run_id="benchmark",
-        config_digest="",
-        sent_specs=specs,
-        parameter_specs=parameters,
-        most_episodes=1,
-        max_environments=num_envs,
-    )
-    store = ParameterStore()
-    service = LearnerService(Pushes(terms, lambda sent, report: None), store)
-    with tempfile.TemporaryDirectory() as folder:
-        credentials = Path(folder) / "credentials"
-        certificates.create(credentials)
-        server = LearnerServer("127.0.0.1:0", credentials, service)
-        server.start()
-        address = f"127.0.0.1:{server.port}"
-        client = ActorClient(address, credentials, "actor-0", specs, "", num_environments=num_envs)
-        try:
-            client.handshake()
-            yield client, store
-        finally:
-            client.close()
-            server.stop(0)

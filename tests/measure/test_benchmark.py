@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from impala_tf.agents.agent import agent_of
-from impala_tf.config import EnvironmentConfig, user_commands
+from impala_tf.config import user_commands
 from impala_tf.environments import suites
-from impala_tf.measure import acting as measured_acting
-from impala_tf.measure import in_processes
-from impala_tf.measure import learning as measured_learning
+from impala_tf.measure import acting, in_processes
 from impala_tf.measure.acting import Measured
 from impala_tf.monitoring.bottleneck import ADVICE
 from tests.helpers.cores import pretend
@@ -25,7 +22,6 @@ RunHere = Callable[..., tuple[int, str, str]]
 MEASURED = {
     "environment": Measured(10_000.0, "CPU", 512.0, 1.0),
     "inference": Measured(4_000.0, "CPU, 1 thread", 512.0, 1.0),
-    "transport": Measured(50_000.0, "CPU", 512.0, 1.0),
     "update": Measured(4_000.0, "CPU, 2 cores", 1024.0, 2.0),
 }
 FLAGS = ("--mode=benchmark", "--level_name=CartPole-v1", "--updates_per_batch=2")
@@ -70,12 +66,12 @@ def test_the_json_has_what_the_table_has(
     # Two cores for 1/4000 s, twice for each step.
     assert parts["updates"]["core_us_per_step"] == pytest.approx(1_000.0)
     assert parts["updates"]["agent_steps_per_s"] == pytest.approx(2_000.0)
-    assert found["ceiling"] == pytest.approx(2e6 / (100.0 + 250.0 + 20.0 + 1_000.0))
+    assert found["ceiling"] == pytest.approx(2e6 / (100.0 + 250.0 + 1_000.0))
     assert (found["whole"], found["cores"], found["limit"]) == (1_000.0, 2, "updates")
     _, text, _ = run_here(*FLAGS)
-    assert "limited by: updates (73% of the cores' time)" in text
+    assert "limited by: updates (74% of the cores' time)" in text
     assert f"faster with: {ADVICE['updates'][:40]}" in text
-    assert "1,460" in text and "1,370" in text
+    assert "1,481" in text and "1,350" in text
 
 
 def test_a_limit_that_is_not_the_cores_is_told_from_who_waits(
@@ -88,17 +84,6 @@ def test_a_limit_that_is_not_the_cores_is_told_from_who_waits(
     assert "actors wait 60%" in found["why"]
 
 
-def test_what_keeps_a_run_from_starting_is_shown(
-    run_here: RunHere, measured: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("raise SystemExit('--logdir: no space is left')")
-    monkeypatch.setattr(user_commands, "program", lambda: (str(script),))
-    code, _, err = run_here(*FLAGS)
-    assert code == 2
-    assert "--logdir: no space is left" in err
-
-
 @pytest.mark.parametrize(
     "flags",
     [
@@ -108,16 +93,22 @@ def test_what_keeps_a_run_from_starting_is_shown(
     ],
 )
 def test_the_whole_run_stays_on_this_machine(
-    flags: tuple[str, ...], run_here: RunHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    flags: tuple[str, ...],
+    run_here: RunHere,
+    measured: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """Flags of a run.yaml, or a variable, would start endless training on other machines."""
+    """Flags of a run.yaml, or a variable, would start endless training on other machines.
+
+    What a run says that does not start is shown.
+    """
     script = tmp_path / "script.py"
     script.write_text(
         "import os, sys\n"
         "raise SystemExit(f'started with {sys.argv[1:]}, {os.environ.get(\"TF_CONFIG\")}')"
     )
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"learner": ["10.0.0.1:8001"]}}')
-    monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
     monkeypatch.setattr(user_commands, "program", lambda: (str(script),))
     code, _, err = run_here(*FLAGS, *flags)
     assert code == 2
@@ -132,7 +123,7 @@ def test_every_part_is_measured(run_here: RunHere) -> None:
     code, out, err = run_here(*FLAGS, "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert len(found["parts"]) == 4
+    assert len(found["parts"]) == 3
     for part in found["parts"]:
         assert part["agent_steps_per_s"] > 100, part
         assert 0 < part["core_us_per_step"] < 10_000, part
@@ -141,23 +132,19 @@ def test_every_part_is_measured(run_here: RunHere) -> None:
     assert found["limit"] in ADVICE
 
 
-@pytest.mark.parametrize("level", ["CartPole-v1", "Pendulum-v1"])
-def test_environments_are_stepped_with_actions_that_they_take(level: str) -> None:
-    config = resolved_config(level_name=level, envs_per_actor=2)
-    spec = suites.spec(EnvironmentConfig(level_name=level))
-    assert measured_acting.environment(config, spec, 0.2).steps_per_s > 100
-
-
-def test_several_levels_are_divided_among_actors_as_in_a_run() -> None:
-    """Each of two actors plays one of two levels in its only environment."""
-    level = "CartPole-v1,CartPole-v0"
-    config = resolved_config(
-        level_name=level, envs_per_actor=1, num_actors=2, algorithm="dqn", agent_name="MLPAgent"
-    )
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"level_name": "CartPole-v1"},
+        {"level_name": "Pendulum-v1"},
+        # Each of two actors plays one of two levels in its only environment.
+        {"level_name": "CartPole-v1,CartPole-v0", "envs_per_actor": 1, "num_actors": 2},
+    ],
+)
+def test_environments_are_stepped_with_actions_that_they_take(flags: dict[str, Any]) -> None:
+    config = resolved_config(**{"envs_per_actor": 2, **flags})
     spec = suites.spec(config.environment)
-    assert measured_acting.environment(config, spec, 0.2).steps_per_s > 100
-    unroll = measured_learning.played_unroll(config, spec, agent_of(config.agent, spec))
-    assert unroll.level.tolist() == [0]
+    assert acting.environment(config, spec, 0.2).steps_per_s > 100
 
 
 @pytest.mark.slow
