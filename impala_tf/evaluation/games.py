@@ -52,8 +52,8 @@ def play(
     first would favour short ones.
 
     A game that has not ended after `longest` agent steps is yielded as a CutGame. Then what is left
-    of it does not count. Environments cannot be reset one by one, so one whose game was cut plays
-    its next game when that has ended, or when all others are done or have been cut, too.
+    of it does not count. Environments cannot be reset one by one, so all of them begin new games
+    then, and those that they were playing do not count.
 
     Raises:
       ConfigError: a game's return is not finite; the message names the level.
@@ -72,7 +72,6 @@ def play(
     while games_left.any():
         env_output, core_state = environment.reset(), initial_state
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
-        was_cut = np.zeros(num_envs, np.bool_)
         while True:
             yield None
             returns += env_output.reward
@@ -80,13 +79,12 @@ def play(
             for episode in environment.pop_episodes():
                 n = episode.environment
                 returns[n] = lengths[n] = 0
-                if games_left[n] > 0 and not was_cut[n]:
+                if games_left[n] > 0:
                     yield counted(episode)
-                was_cut[n] = False
-            for n in np.flatnonzero((lengths >= longest) & (games_left > 0) & ~was_cut):
-                was_cut[n] = True
+            cut = np.flatnonzero((lengths >= longest) & (games_left > 0))
+            for n in cut:
                 yield counted(CutGame(float(returns[n]), int(lengths[n]), int(n)))
-            if was_cut[games_left > 0].all():
+            if len(cut) or not games_left.any():
                 break
             answer, core_state = policy(env_output, core_state)
             env_output = environment.step(np.asarray(answer.action))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,12 +16,9 @@ from PIL import Image
 from impala_tf.logdir import written_aside
 
 CLIP_SECONDS = 15.0
-CLIP_BYTES = 400_000
+CLIP_HEIGHT = 360
 GIF_HEIGHT = 160
-_CLIP_MAX_FPS = 30
-# Tried in this order, which ends with the smallest file.
-_CLIP_HEIGHTS = (360, 240)
-_CLIP_RATE_FACTORS = (23, 28, 33, 38, 43)
+_CLIP_RATE_FACTOR = 33  # a page has a clip of every agent
 
 _WATCHABLE_HEIGHT = 480  # pixels, to which smaller frames are enlarged
 _VISUALLY_LOSSLESS = 18  # H.264's constant rate factor: 6 more halves the bytes
@@ -50,15 +46,30 @@ def write_mp4(
     Raises:
       ValueError: there are no frames, or they differ in size.
     """
-    with written_aside(Path(path)) as unfinished:
+    frames = iter(frames)
+    first = next(frames, None)
+    if first is None:
+        raise ValueError("a video needs at least one frame")
+    with (
+        written_aside(Path(path)) as unfinished,
+        av.open(unfinished, "w", format="mp4", options={"movflags": "faststart"}) as container,
+    ):
         rate = Fraction(fps).limit_denominator(1000)
-        _encode(unfinished, iter(frames), rate, rate_factor, height)
+        stream = container.add_stream("libx264", rate=rate, options={"crf": str(rate_factor)})
+        stream.pix_fmt = "yuv420p"  # every browser decodes it
+        stream.height, stream.width = _enlarged(first, height).shape[:2]
+        for frame in itertools.chain([first], frames):
+            if frame.shape != first.shape:
+                raise ValueError(
+                    f"a frame of shape {frame.shape} among frames of shape {first.shape}"
+                )
+            picture = av.VideoFrame.from_ndarray(_enlarged(frame, height), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
 
 
 def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, float]:
-    """Returns (mp4, seconds) of a clip of the first frames, at their own speed.
-
-    Fast videos lose every second frame (or more). The picture is as good as CLIP_BYTES allow.
+    """Returns (mp4, seconds) of a clip of the first CLIP_SECONDS, of at most CLIP_HEIGHT pixels.
 
     Args:
       frames: uint8 [H, W, 3], RGB; only the frames of the clip are consumed.
@@ -67,18 +78,18 @@ def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, floa
     Raises:
       ValueError: there are no frames, or they differ in size.
     """
-    step = math.ceil(fps / _CLIP_MAX_FPS)
-    clip_frames = itertools.islice(frames, 0, max(1, int(CLIP_SECONDS * fps)), step)
-    # Copies, because a level may render all pictures into the same array.
-    kept = [_at_most(frame, _CLIP_HEIGHTS[0]).copy() for frame in clip_frames]
+    count = 0
+
+    def shown() -> Iterator[np.ndarray]:
+        nonlocal count
+        for frame in itertools.islice(frames, max(1, int(CLIP_SECONDS * fps))):
+            count += 1
+            yield _at_most(frame, CLIP_HEIGHT)
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
-        for height, rate_factor in itertools.product(_CLIP_HEIGHTS, _CLIP_RATE_FACTORS):
-            smaller = (_at_most(frame, height) for frame in kept)
-            write_mp4(path, smaller, fps / step, rate_factor, height)
-            if path.stat().st_size <= CLIP_BYTES:
-                break
-        return path.read_bytes(), len(kept) * step / fps
+        write_mp4(path, shown(), fps, _CLIP_RATE_FACTOR, CLIP_HEIGHT)
+        return path.read_bytes(), count / fps
 
 
 def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> None:
@@ -91,26 +102,6 @@ def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> None:
     """
     first, *others = (Image.fromarray(_at_most(frame, GIF_HEIGHT)) for frame in frames)
     first.save(path, save_all=True, append_images=others, duration=1000 / fps, loop=0)
-
-
-def _encode(
-    path: Path, frames: Iterator[np.ndarray], rate: Fraction, rate_factor: int, height: int
-) -> None:
-    first = next(frames, None)
-    if first is None:
-        raise ValueError("a video needs at least one frame")
-    with av.open(path, "w", format="mp4", options={"movflags": "faststart"}) as container:
-        stream = container.add_stream("libx264", rate=rate, options={"crf": str(rate_factor)})
-        stream.pix_fmt = "yuv420p"  # every browser decodes it
-        stream.height, stream.width = _enlarged(first, height).shape[:2]
-        for frame in itertools.chain([first], frames):
-            if frame.shape != first.shape:
-                raise ValueError(
-                    f"a frame of shape {frame.shape} among frames of shape {first.shape}"
-                )
-            picture = av.VideoFrame.from_ndarray(_enlarged(frame, height), format="rgb24")
-            container.mux(stream.encode(picture))
-        container.mux(stream.encode())
 
 
 def _enlarged(frame: np.ndarray, height: int) -> np.ndarray:

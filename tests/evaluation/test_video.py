@@ -1,5 +1,6 @@
 """Videos play everywhere and show every frame."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,3 +77,20 @@ def test_no_frames_or_frames_of_different_sizes_are_refused(tmp_path: Path) -> N
     with pytest.raises(ValueError, match=r"\(32, 48, 3\) among frames of shape \(32, 32, 3\)"):
         video.write_mp4(tmp_path / "mixed.mp4", mixed, fps=15)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(20, 2.0), (10**9, 15.0)])
+def test_the_clip_of_a_report_is_the_beginning_of_a_game(count: int, seconds: float) -> None:
+    """A level may draw all of its pictures, which may be large, into one array."""
+    canvas = np.zeros((720, 1280, 3), np.uint8)
+
+    def drawn() -> Iterator[np.ndarray]:
+        for n in range(count):
+            canvas[:] = n
+            yield canvas
+
+    mp4, found = video.first_seconds(drawn(), fps=10)
+    _, pictures = decode(io.BytesIO(mp4))
+    assert found == seconds and len(pictures) == 10 * seconds
+    assert pictures[0].shape == (360, 640, 3)
+    assert [p.mean() for p in pictures] == pytest.approx(range(len(pictures)), abs=4)
