@@ -9,10 +9,8 @@ from rich.table import Table
 
 from impala_tf import config as configs
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of
 from impala_tf.config import Config, Given
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.update import Learner
 from impala_tf.measure import in_processes
 from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
@@ -23,7 +21,7 @@ _MEASURED_S = 3.0
 
 
 def main(given: Given) -> int:
-    """Prints the agent's parameters and memory, and its measured speed; returns 0.
+    """Prints the agent's parameters, and its measured speed and memory; returns 0.
 
     Raises:
       ConfigError: flags or a level that no run could use.
@@ -46,8 +44,6 @@ def main(given: Given) -> int:
         highlight=False,
     )
     console.print(_parameter_table(agent))
-    console.print()
-    console.print(_memory_table(config, spec, agent))
     console.print()
     console.print(_speed_table(config, spec))
     console.print(
@@ -72,23 +68,6 @@ def _parameter_table(agent: Agent) -> Table:
     return table
 
 
-def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
-    length, batch_size = config.optimizer.unroll_length, config.optimizer.batch_size
-    unroll = _size(unroll_specs(agent, spec, length))
-    learner = Learner(agent, spec, config, LearnerGroup())
-    table = plain_table("memory", "")
-    for label, size in {
-        f"an unroll of {length} steps": unroll,
-        f"a batch of {batch_size} unrolls": batch_size * unroll,
-        "variables of the network": _size(agent.variables),
-        "variables of the learner, with optimizer and statistics": _size(
-            learner.parameters_and_slots()
-        ),
-    }.items():
-        table.add_row(label, _mebibytes(size))
-    return table
-
-
 def _speed_table(config: Config, spec: EnvironmentSpec) -> Table:
     batch_size, length = config.optimizer.batch_size, config.optimizer.unroll_length
     table = plain_table("speed", "on", "agent steps/s", "peak memory", texts=2)
@@ -98,15 +77,6 @@ def _speed_table(config: Config, spec: EnvironmentSpec) -> Table:
         f"inference, {config.process.envs_per_actor} environments": inference,
         f"update, batch of {batch_size} x {length} steps": update,
     }.items():
-        memory = _mebibytes(2**20 * part.peak_memory_mb)
+        memory = f"{part.peak_memory_mb:,.1f} MiB"
         table.add_row(label, part.on, f"{part.steps_per_s:,.0f}", memory)
     return table
-
-
-def _size(specs: object) -> int:
-    """Returns the bytes of tensors, variables or specs."""
-    return sum(math.prod(part.shape) * part.dtype.size for part in tf.nest.flatten(specs))
-
-
-def _mebibytes(size: float) -> str:
-    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"

@@ -11,13 +11,13 @@ import multiprocessing
 import os
 import signal
 import sys
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Literal
 
 from rich.console import Console
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config
 from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.measure.acting import Measured
 from impala_tf.types import EnvironmentSpec
@@ -44,7 +44,7 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
 
     Raises:
       ConfigError: flags that cannot be used on this machine.
-      RuntimeError: the process failed, and has printed why.
+      BrokenProcessPool: the process has ended, and has printed why.
     """
     print(f"measuring {what} ...", file=sys.stderr, flush=True)
     measured: Measured
@@ -61,38 +61,20 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
 
 def _in_new_process(module: str, function: str, *arguments: Any) -> Any:
     """Calls a function of another module of this package in a new process; returns its result."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    # Not a daemon, which could not start processes, in which some levels step.
-    process = context.Process(target=_send, args=(sender, os.getpid(), module, function, arguments))
-    process.start()
-    sender.close()
-    try:
-        result = receiver.recv()
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"measuring {function}: ended with status {process.exitcode}") from None
-    finally:
-        process.terminate()
-        process.join()
-    if isinstance(result, ConfigError):
-        raise result
-    return result
+    spawn, about_it = multiprocessing.get_context("spawn"), (os.getpid(), module != "acting")
+    with ProcessPoolExecutor(1, spawn, _begin, about_it) as process:
+        return process.submit(_call, module, function, *arguments).result()
 
 
-def _send(
-    sender: Connection, parent_pid: int, module: str, function: str, arguments: tuple[Any, ...]
-) -> None:
-    """Runs in the new process: calls the function, and sends its result."""
+def _begin(parent_pid: int, with_tensorflow: bool) -> None:
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     logging.disable(logging.WARNING)  # the parent has warned
-    if module != "acting":
+    if with_tensorflow:
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
-    functions = importlib.import_module(f"impala_tf.measure.{module}")
-    try:
-        sender.send(getattr(functions, function)(*arguments))
-    except ConfigError as error:
-        sender.send(error)
+
+
+def _call(module: str, function: str, *arguments: Any) -> Any:
+    return getattr(importlib.import_module(f"impala_tf.measure.{module}"), function)(*arguments)
