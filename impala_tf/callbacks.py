@@ -24,7 +24,7 @@ class Callback:
         """Called after every batch, whose gradient steps are all taken then.
 
         Args:
-          statistics: {name: value} of the last of these steps, such as loss_total, gradient_norm.
+          statistics: {name: mean over these steps}, such as loss_total, gradient_norm.
         """
 
     def on_row(self, row: Mapping[str, Any]) -> Mapping[str, float] | None:

@@ -137,18 +137,6 @@ class Agent(snt.Module):
             parts["baseline"]["_baseline_torso"] = baseline
         return parts
 
-    @property
-    def of_baseline_only(self) -> list[bool]:
-        """Returns for each trainable variable whether only the baseline depends on it.
-
-        All are False if the baseline shares the policy's torso.
-        """
-        if self._baseline_torso is None:
-            return [False] * len(self.trainable_variables)
-        modules = (*tf.nest.flatten(self._baseline_torso), self.policy_heads.baseline)
-        own = {variable.ref() for module in modules for variable in module.trainable_variables}
-        return [variable.ref() in own for variable in self.trainable_variables]
-
     def constrain(self) -> None:
         """Clips variables that have a range to it. Call it after every optimizer step."""
         if isinstance(self._heads, networks.Heads):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -15,65 +15,44 @@ from impala_tf.types import ActionSpec
 _TINY = 1e-20
 
 
-class Distribution(Protocol):
-    """Functions of `logits`, float32 [..., P], and of actions [..., *ActionSpec.shape].
+class Categorical:
+    """One of A actions, int32 [...]; P = A unnormalised log-probabilities.
+
+    All distributions have these functions of `logits`, float32 [..., P], and of actions
+    [..., *ActionSpec.shape].
 
     Attributes:
       num_logits: P, the number of parameters.
     """
 
-    num_logits: int
-
-    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Returns log pi(a|x), float32 [...]; the log density if actions are continuous."""
-
-    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the entropy in nats, float32 [...]."""
-
-    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        """Returns KL(p || q) in nats, float32 [...]; p has `logits`, q has `other`."""
-
-    def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
-        """Draws actions."""
-
-    def mode(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the most likely actions."""
-
-    def features(self, actions: tf.Tensor) -> tf.Tensor:
-        """Returns actions in the form of network inputs, float32 [..., F]."""
-
-
-class Categorical:
-    """One of A actions, int32 [...]; P = A unnormalised log-probabilities."""
-
     def __init__(self, num_actions: int) -> None:
         self.num_logits = num_actions
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """Returns log pi(a|x), float32 [...]; the log density if actions are continuous."""
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=actions, logits=logits)
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """Returns the entropy in nats, float32 [...]."""
         log_policy = self._log_probs(logits)
         return -tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)
 
     def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """Returns KL(p || q) in nats, float32 [...]; p has `logits`, q has `other`."""
         log_p, log_q = self._log_probs(logits), self._log_probs(other)
         return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
 
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
-        """See `Distribution` (Gumbel-max trick)."""
+        """Draws actions (Gumbel-max trick)."""
         uniform = generator.uniform(tf.shape(logits), minval=tf.constant(_TINY))
         return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)
 
     def mode(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """Returns the most likely actions."""
         return tf.argmax(logits, -1, tf.int32)
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
-        """Returns one-hot vectors."""
+        """Returns actions as network inputs, float32 [..., F]: here one-hot vectors."""
         return tf.one_hot(actions, self.num_logits)
 
     def _log_probs(self, logits: tf.Tensor) -> tf.Tensor:
@@ -92,23 +71,12 @@ class EpsilonGreedy(Categorical):
         super().__init__(num_actions)
         self._epsilon = np.asarray(epsilon, np.float32)
 
-    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
-        chosen = tf.one_hot(actions, self.num_logits)
-        return tf.reduce_sum(chosen * self._log_probs(logits), axis=-1)
-
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         greedy = self.mode(logits)
         shape = tf.shape(greedy)
         random = generator.uniform(shape, maxval=self.num_logits, dtype=tf.int32)
         return tf.where(generator.uniform(shape) < self._epsilon, random, greedy)
-
-    def _log_probs(self, logits: tf.Tensor) -> tf.Tensor:
-        greedy = tf.one_hot(self.mode(logits), self.num_logits)
-        epsilon = self._epsilon[..., None]
-        policy = epsilon / self.num_logits + (1.0 - epsilon) * greedy
-        return tf.math.log(tf.maximum(policy, _TINY))
 
 
 class MultiCategorical:
@@ -120,28 +88,28 @@ class MultiCategorical:
         self._parts = [Categorical(size) for size in sizes]
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         choices = tf.unstack(actions, axis=-1)
         parts = zip(self._parts, self._split(logits), choices, strict=True)
         return tf.add_n([part.log_prob(logit, choice) for part, logit, choice in parts])
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         parts = zip(self._parts, self._split(logits), strict=True)
         return tf.add_n([part.entropy(logit) for part, logit in parts])
 
     def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         parts = zip(self._parts, self._split(logits), self._split(other), strict=True)
         return tf.add_n([part.kl_divergence(p, q) for part, p, q in parts])
 
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         parts = zip(self._parts, self._split(logits), strict=True)
         return tf.stack([part.sample(logit, generator) for part, logit in parts], axis=-1)
 
     def mode(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         parts = zip(self._parts, self._split(logits), strict=True)
         return tf.stack([part.mode(logit) for part, logit in parts], axis=-1)
 
@@ -161,34 +129,37 @@ class DiagonalGaussian:
         self.num_logits = 2 * size
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         mean, log_std = _mean_and_log_std(logits)
         squares = tf.square((actions - mean) * tf.exp(-log_std))
         return -tf.reduce_sum(0.5 * squares + log_std + 0.5 * math.log(2.0 * math.pi), axis=-1)
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         _, log_std = _mean_and_log_std(logits)
         return tf.reduce_sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e), axis=-1)
 
     def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         (mean_p, log_p), (mean_q, log_q) = _mean_and_log_std(logits), _mean_and_log_std(other)
         squares = tf.exp(2.0 * (log_p - log_q)) + tf.square((mean_p - mean_q) * tf.exp(-log_q))
         return tf.reduce_sum(log_q - log_p + 0.5 * (squares - 1.0), axis=-1)
 
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         mean, log_std = _mean_and_log_std(logits)
         return mean + tf.exp(log_std) * generator.normal(tf.shape(mean))
 
     def mode(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
+        """See `Categorical`."""
         return _mean_and_log_std(logits)[0]
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
         """Returns the actions clipped to [-1, 1], which are the environment's bounds, if any."""
         return tf.clip_by_value(actions, -1.0, 1.0)
+
+
+Distribution: TypeAlias = Categorical | MultiCategorical | DiagonalGaussian
 
 
 def distribution_of(actions: ActionSpec) -> Distribution:

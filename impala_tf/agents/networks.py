@@ -211,11 +211,6 @@ class Heads(snt.Module):
             "baseline": {"_baseline": self._baseline},
         }
 
-    @property
-    def baseline(self) -> snt.Linear:
-        """The baseline's layer."""
-        return self._baseline
-
     def set_unit(self, mean: tf.Tensor, std: tf.Tensor) -> None:
         """Makes the baseline's layer predict (V - mean) / std, and adjusts it so that V is equal.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -32,23 +31,17 @@ def torso_dtype(agent: AgentConfig, cpuinfo: Path = Path("/proc/cpuinfo")) -> st
     gpus = tf.config.get_visible_devices("GPU")
     supported = bool(_CPU_FLAGS & _cpu_flags(cpuinfo))
     if agent.precision == "auto" and gpus:
-        return _on_gpu(agent, tf.config.experimental.get_device_details(gpus[0]))
+        # On GPUs, bfloat16 speeds up residual networks, but not networks with few convolutions
+        # (measured, see sandbox/speed.md).
+        details = tf.config.experimental.get_device_details(gpus[0])
+        has_bfloat16 = details.get("compute_capability", (0, 0)) >= _AMPERE
+        is_residual = composition(agent.agent_name).torso.is_residual
+        return "bfloat16" if has_bfloat16 and is_residual else "float32"
     if gpus or supported:
         return "bfloat16"
     if agent.precision == "bfloat16":
         _log.warning("--precision=bfloat16: this processor does not support it; using float32")
     return "float32"
-
-
-def _on_gpu(agent: AgentConfig, details: dict[str, Any]) -> str:
-    """Returns what --precision=auto means on a GPU.
-
-    On GPUs, bfloat16 speeds up residual networks, but not networks with few convolutions (measured,
-    see sandbox/speed.md).
-    """
-    has_bfloat16 = details.get("compute_capability", (0, 0)) >= _AMPERE
-    is_residual = composition(agent.agent_name).torso.is_residual
-    return "bfloat16" if has_bfloat16 and is_residual else "float32"
 
 
 def disable_failing_fusion(agent: AgentConfig) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from impala_tf.agents import exploration
-from impala_tf.agents.interface import AgentInterface
 from impala_tf.agents.returns import n_step_returns
 from impala_tf.config import Config, algorithm
-from impala_tf.types import EnvironmentSpec, Episode, Unroll
+from impala_tf.types import Episode, Unroll
 
 
 class QLearning:
@@ -29,31 +28,6 @@ class QLearning:
         self.sends_errors = algorithm(config.loss.algorithm).replays
         self.epsilons = epsilons
         self._reported = exploration.reported(epsilons, levels)
-
-    @classmethod
-    def of(
-        cls,
-        interface: AgentInterface,
-        config: Config,
-        spec: EnvironmentSpec,
-        levels: np.ndarray,
-        actor: int,
-        num_actors: int,
-    ) -> QLearning | None:
-        """Returns the Q-learning of an actor; None if its agent has no Q-values.
-
-        Args:
-          interface: the agent's interface.
-          config: the run's config.
-          spec: the specification of the run's level or levels.
-          levels: int [N], the level of each of the actor's environments.
-          actor: the index of the actor.
-          num_actors: the number of actors of the run; 0: unknown.
-        """
-        if not interface.has_q_values:
-            return None
-        epsilons = exploration.epsilons_of(levels, len(spec.levels), actor, num_actors)
-        return cls(config, epsilons, levels)
 
     def reported(self, episodes: list[Episode]) -> list[Episode]:
         """Returns the games of environments that explore little."""

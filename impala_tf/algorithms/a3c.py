@@ -7,24 +7,13 @@ is the n-step return (arXiv 1802.01561, section 4.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from impala_tf.algorithms import impala
 from impala_tf.config import Config, to_dict
 from impala_tf.config.algorithms import Algorithm, learns_a_policy
 from impala_tf.learner.transitions import BatchUses
-from impala_tf.types import ActorGradient, EnvironmentSpec
-
-
-class Once(BatchUses):
-    """An actor's gradient is used once."""
-
-    def arrival(
-        self, batch: ActorGradient | None, learners: int
-    ) -> Iterator[tuple[ActorGradient | None, int]]:
-        """Yields the gradient."""
-        yield batch, learners
+from impala_tf.types import EnvironmentSpec
 
 
 def _step(*arguments: Any) -> Any:
@@ -50,14 +39,10 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
             ("advantage_scaling", ("none", "batch"), "give none or batch"),
             ("updates_per_batch", (1,), "give 1"),
             ("learning_rate_schedule", ("linear", "constant"), "give linear or constant"),
+            ("entropy_cost_end", (config.loss.entropy_cost,), "give the value of --entropy_cost"),
         )
         if flags[name] not in fits
     ]
-    if config.loss.entropy_cost_end != config.loss.entropy_cost:
-        problems.append(
-            f"--entropy_cost_end={config.loss.entropy_cost_end}: a3c's actors do not know how far"
-            f" the run is; give {config.loss.entropy_cost}, which is --entropy_cost"
-        )
     if config.optimizer.batch_size != process.envs_per_actor:
         problems.append(
             f"--batch_size={config.optimizer.batch_size}: a batch of a3c is one actor's unrolls, so"
@@ -68,7 +53,7 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
 
 ALGORITHM = Algorithm(
     about="actors compute gradients and send these (arXiv 1602.01783)",
-    uses=lambda step, spec, config: Once(),
+    uses=lambda step, spec, config: BatchUses(),  # an actor's gradient is used once
     step=_step,
     estimate=impala.estimate,
     objective=impala.objective,

@@ -99,9 +99,6 @@ class OptimizerConfig:
     """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
     gradients_clipping: Derived[NotNegative[float]] = DERIVED
     """Gradients are clipped to this global norm; 0 switches clipping off. Default: preset."""
-    clip_separately: bool = False
-    """Clips the gradient of a baseline with a torso of its own (agents named Separate...) on its
-    own, not together with the policy's. Then errors of the baseline do not shrink the policy's."""
 
 
 @dataclasses.dataclass(frozen=True)

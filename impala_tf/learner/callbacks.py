@@ -15,7 +15,7 @@ from impala_tf.config import ConfigError, RunConfig, plug_ins
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.monitoring.metrics import Row
 from impala_tf.monitoring.rows import GAMES, Score
-from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.monitoring.writers import CsvWriter
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -246,34 +246,6 @@ class Callbacks:
             f"{whose}{type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
             " the traceback is in the learner's log"
         )
-
-
-def of_run(
-    run: RunConfig,
-    logdir: Logdir,
-    tensorboard: TensorBoardWriter,
-    more: Sequence[Callback] = (),
-    of_levels: ScoreOf | None = None,
-) -> Callbacks:
-    """Returns the callbacks of a run.
-
-    Args:
-      run: the run's flags.
-      logdir: the run's logdir.
-      tensorboard: the writer that shows the callbacks' metrics.
-      more: further built-in callbacks.
-      of_levels: the score if the agent learns several levels.
-
-    Raises:
-      ConfigError: a callback cannot be made.
-    """
-    name = "episode_return_mean" if of_levels is None else "mean_over_levels"
-    in_words = "mean return" if of_levels is None else "mean over the levels"
-    score_of = of_levels or mean_return
-    others: list[Callback] = [KeepBest(logdir, score_of, name), *more]
-    if run.stop_at_return is not None:
-        others.append(StopAtReturn(run.stop_at_return, score_of, in_words))
-    return Callbacks(load(run), others, logdir, tensorboard.add)
 
 
 def load(run: RunConfig) -> list[Callback]:

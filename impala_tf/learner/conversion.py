@@ -47,7 +47,7 @@ def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> ActingModel:
     initial = [variable.numpy() for variable in agent.variables]
     labels = _labels(initial)
     _assign(agent, labels)
-    model = _without_weights(_file(agent, spec, num_envs), labels)
+    model = _without_weights(whole_file(agent, spec, num_envs), labels)
     _assign(agent, initial)
     _check(model, agent, spec, num_envs)
     return model
@@ -56,19 +56,6 @@ def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> ActingModel:
 def _assign(agent: Agent, arrays: Sequence[np.ndarray]) -> None:
     for variable, array in zip(agent.variables, arrays, strict=True):
         variable.assign(array)
-
-
-def whole_file(agent: Agent, spec: EnvironmentSpec) -> bytes:
-    """Returns the agent's network for one environment in LiteRT's file format, with its weights.
-
-    Args:
-      agent: the agent; its variables are read.
-      spec: the level's specification.
-
-    Raises:
-      ConversionError: the network has operations that LiteRT lacks.
-    """
-    return _file(agent, spec, 1)
 
 
 def _labels(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -89,7 +76,12 @@ def _inputs(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> tuple[Nest, N
     return tensor_specs(step), tensor_specs(agent.initial_state(num_envs))
 
 
-def _file(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> bytes:
+def whole_file(agent: Agent, spec: EnvironmentSpec, num_envs: int = 1) -> bytes:
+    """Returns the agent's network for N environments in LiteRT's file format, with its weights.
+
+    Raises:
+      ConversionError: the network has operations that LiteRT lacks.
+    """
     inputs = _inputs(agent, spec, num_envs)
     signature = [
         tf.TensorSpec(tensor.shape, tensor.dtype, name=input_name(index))
@@ -167,11 +159,6 @@ def _noise(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, end, spec.shape).astype(dtype)
 
 
-def _may_be_mended(network: Future[bytes]) -> bool:
-    """Whether a failed conversion is worth a retry: LiteRT's limits are not, a full disk is."""
-    return network.done() and not isinstance(network.exception(), NoNetwork | None)
-
-
 class NetworkService:
     """Converts the network, in a thread, once for each number of environments.
 
@@ -191,7 +178,7 @@ class NetworkService:
 
         The future fails with NoNetwork if LiteRT cannot compute the network. Not thread-safe.
         """
-        if num_envs not in self._networks or _may_be_mended(self._networks[num_envs]):
+        if num_envs not in self._networks:
             self._networks[num_envs] = self._thread.submit(self._convert, num_envs)
         return self._networks[num_envs]
 

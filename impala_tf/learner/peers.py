@@ -118,15 +118,15 @@ class Peers:
         self._others = [rank for rank in range(group.size) if rank != group.rank]
         self._activity: tuple[Literal["waits", "meets", "works"], float] = ("waits", clock())
         self._hung_s = limits.first_hung_s
-        # By rank: which learner has a batch now, and when each had its last one. The first call of
-        # `wait_s` starts the wait, because learners compile before it.
+        # By rank: which learner has a batch now. The first call of `wait_s` starts the wait,
+        # because learners compile before it.
         self._has_batch = [True] * group.size
-        self._batch_at = [clock()] * group.size
+        self._batch_at = clock()  # when this learner had its last one
         self._warned_at = float("-inf")
 
     def wait_s(self) -> float:
         """Starts the wait for a batch; returns after how many seconds to `agree` without one."""
-        self._note_batches()
+        self._note_batch()
         others_continue = any(self._has_batch) and not self._is_patient()
         self._has_batch = [False] * self.group.size
         self._activity = ("waits", self._clock())
@@ -150,7 +150,7 @@ class Peers:
         own = flags._replace(wait=not has_batch and self._is_patient())
         agreed, batches = exchange(self.group, own, has_batch)
         self._has_batch = batches
-        self._note_batches()
+        self._note_batch()
         waits = agreed.wait and not (agreed.stop or agreed.regroup)
         return agreed, [has and not waits for has in batches]
 
@@ -169,29 +169,22 @@ class Peers:
 
     def starving_s(self) -> float:
         """Returns for how many seconds this learner has had no batch; 0 while it has one."""
-        return self._starving_s(self.group.rank)
+        if self._has_batch[self.group.rank]:
+            return 0.0
+        return self._clock() - self._batch_at
 
     def warn(self, actors: Sequence[str]) -> None:
-        """Warns if a learner has waited for `Limits.warn_s`. Call it about once per second.
+        """Warns if this learner has waited for `Limits.warn_s`. Call it about once per second.
 
         Args:
           actors: the names of the connected actors.
         """
-        now, (activity, since) = self._clock(), self._activity
-        if now - self._warned_at < self._limits.warn_again_s:
-            return
-        late = [rank for rank in self._others if self._starving_s(rank) >= self._limits.warn_s]
-        if self._others and activity == "meets" and now - since >= self._limits.warn_s:
-            message = f"{self._name}: has waited {now - since:.0f} s for {self._awaited()}"
-        elif self.starving_s() >= self._limits.warn_s:
-            sources = ", ".join(actors) or "actors, but none has connected"
-            message = f"no batch for {self.starving_s():.0f} s; waiting for unrolls from {sources}"
-        elif late:
-            message = f"{self._name}: {self._without(late)}"
-        else:
+        now, starving_s = self._clock(), self.starving_s()
+        if starving_s < self._limits.warn_s or now - self._warned_at < self._limits.warn_again_s:
             return
         self._warned_at = now
-        _log.warning("%s", message)
+        sources = ", ".join(actors) or "actors, but none has connected"
+        _log.warning("no batch for %.0f s; waiting for unrolls from %s", starving_s, sources)
 
     def hung(self) -> str:
         """Returns what hangs, in words, if this learner takes too long for one step; else ''.
@@ -223,14 +216,6 @@ class Peers:
             return f"{self._names(gone)}, which does not answer"
         return ("" if len(self._others) == 1 else "one of ") + self._names(self._others)
 
-    def _without(self, ranks: Sequence[int]) -> str:
-        starving_s = min(map(self._starving_s, ranks))
-        if starving_s < self._limits.patience_s:
-            return f"has waited {starving_s:.0f} s for {self._names(ranks)}: no batch"
-        has = "has" if len(ranks) == 1 else "have"
-        names = self._names(ranks)
-        return f"continues without {names}, which {has} had no batch for {starving_s:.0f} s"
-
     def _unreachable(self) -> list[int]:
         """Returns the ranks of the other learners that do not answer. Asks all of them at once."""
         with ThreadPoolExecutor(len(self._others) or 1) as pool:
@@ -240,13 +225,9 @@ class Peers:
     def _is_patient(self) -> bool:
         return self.starving_s() < self._limits.patience_s
 
-    def _starving_s(self, rank: int) -> float:
-        return 0.0 if self._has_batch[rank] else self._clock() - self._batch_at[rank]
-
-    def _note_batches(self) -> None:
-        now = self._clock()
-        batches = zip(self._has_batch, self._batch_at, strict=True)
-        self._batch_at = [now if has_batch else last_at for has_batch, last_at in batches]
+    def _note_batch(self) -> None:
+        if self._has_batch[self.group.rank]:
+            self._batch_at = self._clock()
 
     def _names(self, ranks: Sequence[int]) -> str:
         return ", ".join(f"learner-{self.group.members[rank]}" for rank in ranks)

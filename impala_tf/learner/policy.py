@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import sonnet as snt
@@ -14,7 +16,6 @@ from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import Losses, Scales
-from impala_tf.learner.preparation import Preparation
 from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.step import GradientStep, Learned, dense_gradients
 from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
@@ -22,6 +23,9 @@ from impala_tf.types import EnvironmentSpec, Nest, NetworkOutput, Unroll
 
 # Decays of the running moments of advantages and of value targets, per update.
 _ADVANTAGE_DECAY, _VALUE_DECAY = 0.99, 0.999
+# With fewer agent steps at a time, launching operations would take longer than running them.
+# Operations on images run longer, and their activations are much larger: up to a MB per step.
+_FEW_IMAGES, _FEW_STEPS = 512, 4096
 
 
 class PolicyStats(NamedTuple):
@@ -106,14 +110,6 @@ class PolicyGradients:
         outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
         return self._transitions(outputs, unroll)
 
-    def estimates(self, steps: Transitions) -> Nest:
-        """Returns the fields of a whole batch's `Estimates`, float32 [B, T] each."""
-        estimate = algorithm(self._config.loss.algorithm).estimate
-        assert estimate is not None
-        estimates = estimate(steps, self._config.loss)
-        importance = tf.broadcast_to(estimates.importance, tf.shape(estimates.advantages))
-        return tuple(map(tf.transpose, estimates._replace(importance=importance)))
-
     def _of_part(
         self, minibatch: Minibatch, valid_steps: tf.Tensor | None
     ) -> tuple[list[tf.Tensor], Losses]:
@@ -163,12 +159,100 @@ class PolicyGradients:
         )
 
 
-class PolicyStep(GradientStep):
-    """The gradient step of a policy and its baseline. For arguments see `GradientStep`.
+class UnrollStep(GradientStep):
+    """A gradient step on unrolls, with what was prepared for their whole batch, if anything.
 
     Attributes:
-      prepare: takes a batch; returns `Minibatch.prepared` for all of it.
+      PREPARED: how many arrays are prepared for a batch, if they are.
     """
+
+    PREPARED = 0
+
+    def __init__(
+        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
+    ) -> None:
+        super().__init__(agent, layout, config, group)
+        self._prepare_group = tf.function(self._transitions_of_rows, autograph=False)
+        self._prepare_batch = tf.function(self._estimated, autograph=False)
+
+    def prepare(self, batch: Unroll) -> Nest:
+        """Returns what the minibatches of a batch [B, ...] need, float32 [B, T] each.
+
+        It runs the network on one group of unrolls at a time, then estimates from the steps of all.
+        Batches grow with the number of actors, and so would their activations. So a group is not
+        larger than a part of a minibatch (see --micro_batches), unless that has very few steps.
+        """
+        size, groups = len(batch.parameter_version), self._groups_of(batch)
+        # Groups have at most two sizes, because each size needs its own graph.
+        ends = [size * number // groups for number in range(groups + 1)]
+        transitions = [
+            self._prepare_group(batch, tf.constant(begin), end - begin)
+            for begin, end in zip(ends, ends[1:], strict=False)
+        ]
+        # The last dimension of every field is that of unrolls.
+        joined = [tf.concat(parts, axis=-1) for parts in zip(*transitions, strict=True)]
+        return self._prepare_batch(Transitions(*joined))
+
+    def _groups_of(self, batch: Unroll) -> int:
+        optimizer, size = self._config.optimizer, len(batch.parameter_version)
+        parts = tf.nest.flatten(batch.env_outputs.observation)
+        fewest_steps = _FEW_IMAGES if any(part.dtype == tf.uint8 for part in parts) else _FEW_STEPS
+        most_groups = size * optimizer.unroll_length // fewest_steps
+        wanted = (optimizer.minibatches or 1) * optimizer.micro_batches
+        return max(1, min(wanted, size, most_groups))
+
+    def _transitions_of_rows(self, batch: Unroll, begin: tf.Tensor, size: int) -> Transitions:
+        def rows(tensor: tf.Tensor) -> tf.Tensor:
+            rest = tensor.shape[1:]
+            return tf.slice(tensor, [begin, *[0] * len(rest)], [size, *rest])
+
+        return self._transitions(tf.nest.map_structure(rows, batch))
+
+    def _estimated(self, steps: Transitions) -> Nest:
+        """Returns what a batch's minibatches need of its `Estimates`, float32 [B, T] each."""
+        estimate = algorithm(self._config.loss.algorithm).estimate
+        assert estimate is not None
+        return tuple(map(tf.transpose, self._prepared_of(estimate(steps, self._config.loss))))
+
+    @abc.abstractmethod
+    def _transitions(self, unrolls: Unroll) -> Transitions:
+        """Returns the transitions of unrolls [b, ...], which are independent of each other."""
+
+    def _prepared_of(self, estimates: Estimates) -> Sequence[tf.Tensor]:
+        """Returns the PREPARED arrays [T, B] that minibatches need."""
+        importance = tf.broadcast_to(estimates.importance, tf.shape(estimates.advantages))
+        return estimates._replace(importance=importance)
+
+    @property
+    def _is_prepared(self) -> bool:
+        return algorithm(self._config.loss.algorithm).estimates_once
+
+    def compile(self, spec: EnvironmentSpec) -> None:
+        """Builds the graph of `step` now, unless minibatches have no fixed size."""
+        if not self._is_prepared:
+            super().compile(spec)
+
+    def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
+        """Returns a Minibatch of tf.TensorSpec; if their sizes differ, the largest one."""
+        optimizer = self._config.optimizer
+        if not self._is_prepared:
+            return Minibatch(self.unroll_specs(spec, optimizer.batch_size))
+        size = -(-optimizer.batch_size // optimizer.minibatches)
+        prepared = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
+        return Minibatch(self.unroll_specs(spec, size), (prepared,) * self.PREPARED)
+
+    def masked(self, spec: EnvironmentSpec) -> Minibatch:
+        """Returns a minibatch of resets, which has no valid step."""
+        minibatch: Minibatch = super().masked(spec)
+        env_outputs = minibatch.unrolls.env_outputs
+        resets = env_outputs._replace(autoreset=tf.ones_like(env_outputs.autoreset))
+        return minibatch._replace(unrolls=minibatch.unrolls._replace(env_outputs=resets))
+
+
+class PolicyStep(UnrollStep):
+    """The gradient step of a policy and its baseline. For arguments see `GradientStep`."""
+
+    PREPARED = len(Estimates._fields)
 
     def __init__(
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
@@ -178,12 +262,12 @@ class PolicyStep(GradientStep):
         scales, normalizes = loss.advantage_scaling == "rms", loss.value_normalization == "running"
         self._advantages = RunningMoments(_ADVANTAGE_DECAY) if scales else None
         self._values = value_moments(agent) if normalizes else None
-        self._estimates_once = algorithm(loss.algorithm).estimates_once
         self._gradients = PolicyGradients(
             agent, layout, config, self.entropy_cost, self._advantages
         )
-        gradients = self._gradients
-        self.prepare = Preparation(gradients.steps_of, gradients.estimates, config.optimizer)
+
+    def _transitions(self, unrolls: Unroll) -> Transitions:
+        return self._gradients.steps_of(unrolls)
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
@@ -195,25 +279,6 @@ class PolicyStep(GradientStep):
         """Sets the baseline's scale, which follows from the value targets' moments."""
         if self._values is not None:
             self.agent.policy_heads.unit.assign(self._values.mean, self._values.std)
-
-    def compile(self, spec: EnvironmentSpec) -> None:
-        """Builds the graph of `step` now, unless minibatches have no fixed size."""
-        if not self._estimates_once:
-            super().compile(spec)
-
-    def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a Minibatch of tf.TensorSpec; if their sizes differ, the largest one."""
-        optimizer = self._config.optimizer
-        parts = optimizer.minibatches if self._estimates_once else 1
-        size = -(-optimizer.batch_size // parts)
-        estimates = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
-        return Minibatch(
-            self.unroll_specs(spec, size), (estimates,) * 3 if self._estimates_once else ()
-        )
-
-    def masked(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a minibatch of resets, which has no valid step."""
-        return of_resets(super().masked(spec))
 
     def _learn(self, minibatch: Minibatch) -> Learned:
         gradients, loss = self._gradients.of_batch(minibatch)
@@ -236,13 +301,6 @@ class PolicyStep(GradientStep):
 def value_moments(agent: Agent) -> RunningMoments:
     """Returns new moments of each level's value targets."""
     return RunningMoments(_VALUE_DECAY, agent.num_levels)
-
-
-def of_resets(minibatch: Minibatch) -> Minibatch:
-    """Returns a minibatch without a valid step."""
-    env_outputs = minibatch.unrolls.env_outputs
-    resets = env_outputs._replace(autoreset=tf.ones_like(env_outputs.autoreset))
-    return minibatch._replace(unrolls=minibatch.unrolls._replace(env_outputs=resets))
 
 
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:

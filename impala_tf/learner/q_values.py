@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
-from impala_tf.config import Config, algorithm
+from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import of_resets, time_major
-from impala_tf.learner.preparation import Preparation
+from impala_tf.learner.policy import UnrollStep, time_major
 from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.step import GradientStep, Learned, dense_gradients
-from impala_tf.learner.transitions import Minibatch, Transitions
-from impala_tf.types import EnvironmentSpec, Nest, Unroll
+from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
+from impala_tf.types import Unroll
 
 _VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
 
@@ -72,39 +72,16 @@ class QValueStep(GradientStep):
             self.agent.q_heads.set_unit(self._values.mean, self._values.std)
 
 
-class UnrollQStep(QValueStep):
-    """A gradient step on whole unrolls, with targets from before their batch's first step.
+class UnrollQStep(QValueStep, UnrollStep):
+    """A gradient step on whole unrolls, with targets from before their batch's first step."""
 
-    Attributes:
-      prepare: takes a batch [B, ...]; returns (targets,), float32 [B, T].
-    """
+    PREPARED = 1
 
-    def __init__(
-        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
-    ) -> None:
-        super().__init__(agent, layout, config, group)
-        self.prepare = Preparation(
-            lambda unrolls: self._steps_of(unrolls)[1], self._targets, config.optimizer
-        )
+    def _transitions(self, unrolls: Unroll) -> Transitions:
+        return self._steps_of(unrolls)[1]
 
-    def compile(self, spec: EnvironmentSpec) -> None:
-        """Does nothing, because minibatches have no fixed size."""
-
-    def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a Minibatch of tf.TensorSpec, of the largest size."""
-        optimizer = self._config.optimizer
-        size = -(-optimizer.batch_size // optimizer.minibatches)
-        targets = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
-        return Minibatch(self.unroll_specs(spec, size), (targets,))
-
-    def masked(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a minibatch of resets, which has no valid step."""
-        return of_resets(super().masked(spec))
-
-    def _targets(self, steps: Transitions) -> Nest:
-        estimate = algorithm(self._config.loss.algorithm).estimate
-        assert estimate is not None
-        return (tf.transpose(estimate(steps, self._config.loss).value_targets),)
+    def _prepared_of(self, estimates: Estimates) -> Sequence[tf.Tensor]:
+        return (estimates.value_targets,)
 
     def _steps_of(self, unrolls: Unroll) -> tuple[tf.Tensor, Transitions]:
         """Returns Q(x, a) of the chosen actions, float32 [T, B], and the transitions.

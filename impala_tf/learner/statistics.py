@@ -8,6 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.normalization import ObservationNormalizer
+from impala_tf.environments.observations import parts_of
 from impala_tf.types import Nest
 
 _MIN_RMS, _MIN_STD = 0.01, 0.1
@@ -119,32 +120,32 @@ class PartStatistics(snt.Module):
         self._mean = tf.Variable(tf.zeros(shape), trainable=False, name="mean")
         self._deviations = tf.Variable(tf.zeros(shape), trainable=False, name="deviations")
 
-    def moments(self, observations: tf.Tensor) -> list[Moments]:
-        """Returns the moments of observations [T, B, *shape], as a list of one."""
+    def moments(self, observations: tf.Tensor) -> Moments:
+        """Returns the moments of observations [T, B, *shape]."""
         if self.lasting:
             values = tf.reshape(observations, (-1, *observations.shape[2:]))
-            return [_moments_of(self._without_outliers(values))]
+            return _moments_of(self._without_outliers(values))
 
         def add(step: tf.Tensor, moments: Moments) -> tuple[tf.Tensor, Moments]:
             return step + 1, _merged(moments, _moments_of(observations[step]))
 
         # One step at a time: all images as floats would take much memory.
         length = tf.shape(observations)[0]
-        start = (tf.constant(0), *self.no_moments())
+        start = (tf.constant(0), self.no_moments())
         _, total = tf.while_loop(lambda step, _: step < length, add, start, parallel_iterations=1)
-        return [total]
+        return total
 
-    def no_moments(self) -> list[Moments]:
+    def no_moments(self) -> Moments:
         """Returns the moments of no observations."""
-        return [Moments(*(tf.zeros(moment.shape) for moment in self._moments()))]
+        return Moments(*(tf.zeros(moment.shape) for moment in self._moments()))
 
-    def add(self, everyones: list[Moments]) -> None:
+    def add(self, everyones: Moments) -> None:
         """Adds the moments of all learners, [size, ...], and sets the normaliser.
 
         Nothing changes if the result is not finite.
         """
         merged = self._moments()
-        for moments in zip(*map(tf.unstack, everyones[0]), strict=True):
+        for moments in zip(*map(tf.unstack, everyones), strict=True):
             merged = _merged(merged, Moments(*moments))
 
         def assign() -> None:
@@ -185,7 +186,7 @@ class PartStatistics(snt.Module):
 
 
 class DictStatistics(snt.Module):
-    """The `PartStatistics` of observations with several parts. Lists hold one entry per part.
+    """The `PartStatistics` of observations with several parts, as checkpoints hold them.
 
     Args:
       parts: {part of the observation: its statistics}.
@@ -195,33 +196,10 @@ class DictStatistics(snt.Module):
         super().__init__()
         self._parts = parts
 
-    def moments(self, observations: dict[str, tf.Tensor]) -> list[Moments]:
-        """See `PartStatistics.moments`."""
-        return [
-            moments for name, part in self._items() for moments in part.moments(observations[name])
-        ]
-
-    def no_moments(self) -> list[Moments]:
-        """See `PartStatistics.no_moments`."""
-        return [moments for _, part in self._items() for moments in part.no_moments()]
-
-    def add(self, everyones: list[Moments]) -> None:
-        """See `PartStatistics.add`."""
-        for (_, part), moments in zip(self._items(), everyones, strict=True):
-            part.add([moments])
-
-    def limit(self) -> None:
-        """See `PartStatistics.limit`."""
-        for _, part in self._items():
-            part.limit()
-
-    def lasting(self) -> DictStatistics | None:
-        """Returns the statistics of the parts that are `lasting`; None if there are none."""
-        lasting = {name: part for name, part in self._parts.items() if part.lasting}
-        return DictStatistics(lasting) if lasting else None
-
-    def _items(self) -> list[tuple[str, PartStatistics]]:
-        return sorted(self._parts.items())
+    @property
+    def parts(self) -> dict[str, PartStatistics]:
+        """As given, in the order of the names."""
+        return dict(sorted(self._parts.items()))
 
 
 def _moments_of(observations: tf.Tensor) -> Moments:
@@ -251,10 +229,10 @@ def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics 
     return DictStatistics(parts) if parts else None
 
 
-def lasting_statistics(
+def statistics_by_part(
     statistics: PartStatistics | DictStatistics | None,
-) -> PartStatistics | DictStatistics | None:
-    """Returns the part of `statistics` that is `lasting`; None if there is none."""
+) -> dict[str, PartStatistics]:
+    """Returns {part of the observation: its statistics}, named as by `parts_of`."""
     if isinstance(statistics, DictStatistics):
-        return statistics.lasting()
-    return statistics if statistics is not None and statistics.lasting else None
+        return statistics.parts
+    return {} if statistics is None else parts_of(statistics)

@@ -10,15 +10,20 @@ from typing import Any, NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, plug_ins
-from impala_tf.environments.observations import ObservationLayout
+from impala_tf.environments.observations import ObservationLayout, parts_of
 from impala_tf.learner import device
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.observing import Observer
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import lasting_statistics, observation_statistics
-from impala_tf.types import EnvironmentSpec, Nest, Unroll
+from impala_tf.learner.statistics import (
+    Moments,
+    PartStatistics,
+    observation_statistics,
+    statistics_by_part,
+)
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, Unroll
 
 
 class Learned(NamedTuple):
@@ -78,13 +83,9 @@ class GradientStep(abc.ABC):
         )
         self.target_agent = copy.deepcopy(agent) if self.HAS_TARGET else None
         self._observations = observation_statistics(agent.observation_normalizer)
-        self._observers = {
-            lasting: part and Observer(part, layout, group)
-            for lasting, part in (
-                (False, self._observations),
-                (True, lasting_statistics(self._observations)),
-            )
-        }
+        self._statistics = statistics_by_part(self._observations)
+        self._moments = tf.function(self._moments_of, autograph=False)
+        self._add_moments = tf.function(self._add_to_statistics, autograph=False)
         # A user's algorithm may have operations that XLA cannot compile.
         suits_xla = agent.suits_xla and not plug_ins.is_own(config.loss.algorithm)
         self._compiled_learn = device.compiled(self._learn) if suits_xla else self._learn
@@ -109,10 +110,12 @@ class GradientStep(abc.ABC):
         numbers = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
         return self.minibatch_specs(spec), *numbers
 
-    def compile_observe(self, spec: EnvironmentSpec, lasting: bool) -> None:
-        """Builds the graph of `observe` now, for batches of the level's steps."""
-        if (observer := self._observers[lasting]) is not None:
-            observer.compile(self.unroll_specs(spec, self._config.optimizer.batch_size))
+    def compile_observe(self, spec: EnvironmentSpec) -> None:
+        """Builds the graphs of `observe` now, for batches of the level's steps."""
+        unrolls = self.unroll_specs(spec, self._config.optimizer.batch_size)
+        for lasting in (False, True):
+            if self._seen(lasting):
+                self._moments.get_concrete_function(unrolls.env_outputs, lasting)
 
     def unroll_specs(self, spec: EnvironmentSpec, size: int) -> Unroll:
         """Returns an Unroll [size, ...] of tf.TensorSpec."""
@@ -127,8 +130,36 @@ class GradientStep(abc.ABC):
           batch: an Unroll [B, ...]; None: this learner has none.
           lasting: whether to add only the parts that are `ObservationNormalizer.lasting`.
         """
-        if (observer := self._observers[lasting]) is not None:
-            observer.observe(batch)
+        if not (parts := self._seen(lasting)):
+            return
+        own = (
+            [part.no_moments() for part in parts.values()]
+            if batch is None
+            else self._moments(batch.env_outputs, lasting)
+        )
+        # Moments about different means cannot be summed, so each learner fills its own row.
+        rows = tf.nest.map_structure(
+            lambda part: tf.stack([
+                part if rank == self.group.rank else tf.zeros_like(part)
+                for rank in range(self.group.size)
+            ]),
+            own,
+        )  # fmt: skip
+        self._add_moments(self.group.sum(rows, name="observations"), lasting)
+
+    def _seen(self, lasting: bool) -> dict[str, PartStatistics]:
+        """Returns the statistics of all parts, or of those that are `lasting`."""
+        return {n: part for n, part in self._statistics.items() if part.lasting or not lasting}
+
+    def _moments_of(self, env_outputs: EnvOutput, lasting: bool) -> list[Moments]:
+        """Returns the moments of the observations of unrolls [B, T + 1, ...], by part."""
+        parts = parts_of(inputs.time_major(self.layout, env_outputs).observation)
+        # The last step of an unroll is also the first of the next one: count it only once.
+        return [part.moments(parts[name][:-1]) for name, part in self._seen(lasting).items()]
+
+    def _add_to_statistics(self, everyones: list[Moments], lasting: bool) -> None:
+        for part, moments in zip(self._seen(lasting).values(), everyones, strict=True):
+            part.add(moments)
 
     def update_target(self) -> None:
         """Copies the network to the target network, if there is one."""
@@ -177,11 +208,7 @@ class GradientStep(abc.ABC):
         norm = tf.linalg.global_norm(gradients)
         clip = self._config.optimizer.gradients_clipping
         if clip > 0:
-            of_baseline = self.agent.of_baseline_only
-            if self._config.optimizer.clip_separately and any(of_baseline):
-                gradients = _clipped_separately(gradients, clip, of_baseline)
-            else:
-                gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
+            gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
 
         def apply() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
@@ -238,27 +265,6 @@ def dense_gradients(
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-
-def _clipped_separately(
-    gradients: list[tf.Tensor], limit: float, of_baseline: list[bool]
-) -> list[tf.Tensor]:
-    """Scales the policy's and the baseline's gradients down to a norm of `limit` each.
-
-    With one norm for both, large errors of the baseline would shrink the policy's gradient.
-
-    Args:
-      gradients: one for each variable.
-      limit: the largest norm.
-      of_baseline: for each variable, whether only the baseline depends on it.
-    """
-    clipped = list(gradients)
-    for part in (False, True):
-        places = [place for place, each in enumerate(of_baseline) if each is part]
-        scaled, _ = tf.clip_by_global_norm([gradients[place] for place in places], limit)
-        for place, gradient in zip(places, scaled, strict=True):
-            clipped[place] = gradient
-    return clipped
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:

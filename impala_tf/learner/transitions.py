@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -49,8 +48,8 @@ class Minibatch(NamedTuple):
     prepared: Nest = ()
 
 
-class BatchUses(abc.ABC):
-    """How often and in which order batches are used.
+class BatchUses:
+    """How often and in which order batches are used; here each once.
 
     All learners of a group take the same number of gradient steps at every arrival. A learner
     without a batch takes part with a masked one.
@@ -63,7 +62,6 @@ class BatchUses(abc.ABC):
     replay: Any = None
     missing_steps: int = 0
 
-    @abc.abstractmethod
     def arrival(self, batch: Any, learners: int) -> Iterator[tuple[Any, int]]:
         """Yields, for each gradient step, its input and how many learners have one.
 
@@ -74,6 +72,7 @@ class BatchUses(abc.ABC):
             the number of steps.
           learners: the number of learners that have a batch now.
         """
+        yield batch, learners
 
     def learned(self, td_errors: Nest) -> None:
         """Takes the TD errors of the last input, if its step was taken. By default, nothing."""

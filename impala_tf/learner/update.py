@@ -156,8 +156,7 @@ class Learner:
     def compile(self) -> None:
         """Builds the graphs of the gradient steps now, while actors make the first batch."""
         self._step.compile(self._spec)
-        for lasting in {self._only_lasting, True}:
-            self._step.compile_observe(self._spec, lasting)
+        self._step.compile_observe(self._spec)
 
     def update(
         self,

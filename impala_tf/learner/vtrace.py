@@ -32,10 +32,7 @@ def from_importance_weights(
     rewards: tf.Tensor,
     values: tf.Tensor,
     bootstrap_value: tf.Tensor,
-    mask: tf.Tensor | None = None,
-    clip_rho_threshold: float = RHO_BAR,
-    clip_pg_rho_threshold: float = RHO_BAR,
-    clip_c_threshold: float = C_BAR,
+    mask: tf.Tensor,
     lambda_: float = 1.0,
 ) -> VTraceReturns:
     """Returns V-trace targets from the log importance weights.
@@ -46,35 +43,22 @@ def from_importance_weights(
       rewards: float32 [T, B].
       values: float32 [T, B].
       bootstrap_value: float32 [B].
-      mask: bool [T, B], False where no transition happened; None for all True.
-      clip_rho_threshold: rho-bar.
-      clip_pg_rho_threshold: threshold of the policy gradient's weight.
-      clip_c_threshold: c-bar.
+      mask: bool [T, B], False where no transition happened.
       lambda_: factor of the c_i (remark 2).
-
-    Raises:
-      ValueError: a tensor has the wrong rank, or T is not known when the graph is built.
     """
-    for tensor in (log_rhos, discounts, rewards, values):
-        tensor.shape.assert_has_rank(2)
-    bootstrap_value.shape.assert_has_rank(1)
-    if log_rhos.shape[0] is None:
-        raise ValueError("V-trace needs to know the unroll length T when its graph is built")
-
-    valid = tf.ones_like(log_rhos) if mask is None else tf.cast(mask, log_rhos.dtype)
+    valid = tf.cast(mask, log_rhos.dtype)
     # Densities of continuous actions may differ so much that their ratio is not finite.
     ratios = tf.exp(tf.minimum(log_rhos, _MAX_LOG_RHO)) * valid
-    rhos = tf.minimum(ratios, clip_rho_threshold)
-    cs = lambda_ * tf.minimum(ratios, clip_c_threshold)
+    rhos = tf.minimum(ratios, RHO_BAR)
+    cs = lambda_ * tf.minimum(ratios, C_BAR)
 
     values_t_plus_1 = tf.concat([values[1:], bootstrap_value[None]], axis=0)
     deltas = rhos * (rewards + discounts * values_t_plus_1 - values)
     vs = values + discounted_sums(deltas, discounts * cs)
 
     vs_t_plus_1 = tf.concat([vs[1:], bootstrap_value[None]], axis=0)
-    pg_rhos = tf.minimum(ratios, clip_pg_rho_threshold)
-    pg_advantages = pg_rhos * (rewards + discounts * vs_t_plus_1 - values)
-    return VTraceReturns(*map(tf.stop_gradient, (vs, pg_advantages, pg_rhos)))
+    pg_advantages = rhos * (rewards + discounts * vs_t_plus_1 - values)
+    return VTraceReturns(*map(tf.stop_gradient, (vs, pg_advantages, rhos)))
 
 
 def discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:

@@ -13,6 +13,7 @@ from impala_tf import config as configs
 from impala_tf.actor.acting import Acting, Codecs, LearnerActing, OwnActing
 from impala_tf.actor.actor import Actor
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
+from impala_tf.agents.exploration import epsilons_of
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
@@ -99,7 +100,10 @@ def main(given: Given) -> int:
         client.close()
         return USELESS
     stop.install()  # again: environments may have replaced the handlers
-    q_learning = QLearning.of(interface, config, spec, environment.level_indices, task, num_actors)
+    q_learning, levels = None, environment.level_indices
+    if interface.has_q_values:
+        epsilons = epsilons_of(levels, len(spec.levels), task, num_actors)
+        q_learning = QLearning(config, epsilons, levels)
 
     def act() -> None:
         client.handshake()

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs
+from impala_tf.callbacks import Callback
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
@@ -156,11 +157,7 @@ class LearnerParts:
                 writers["evaluations"] = self.evaluations
             if config.run.eval_every is not None or config.run.video_every is not None:
                 self.evaluator = Evaluator(config, logdir, self._publish)
-            more = [each for each in (self.evaluator, self.uploads) if each is not None]
-            of_levels = None if level_rows is None else lambda row: level_rows.score()
-            self.callbacks = callbacks.of_run(
-                config.run, logdir, self._tensorboard, more, of_levels
-            )
+            self.callbacks = self._make_callbacks(level_rows)
             writers["callbacks"] = self.callbacks
         uses = self.learner.uses
         return RunRecorder(
@@ -172,6 +169,20 @@ class LearnerParts:
             names,
             self.group.members,
         )
+
+    def _make_callbacks(self, level_rows: LevelRows | None) -> Callbacks:
+        run, logdir = self.config.run, self.logdir
+        score_of, name, in_words = callbacks.mean_return, "episode_return_mean", "mean return"
+        if level_rows is not None:
+            score_of, name = lambda row: level_rows.score(), "mean_over_levels"
+            in_words = "mean over the levels"
+        built_in: list[Callback | None] = [
+            callbacks.KeepBest(logdir, score_of, name), self.evaluator, self.uploads
+        ]  # fmt: skip
+        if run.stop_at_return is not None:
+            built_in.append(callbacks.StopAtReturn(run.stop_at_return, score_of, in_words))
+        others = [callback for callback in built_in if callback is not None]
+        return Callbacks(callbacks.load(run), others, logdir, self._tensorboard.add)
 
     def _normalize(self, index: int, score: float) -> float | None:
         return suites.normalized(suites.levels(self.config.environment)[index], score)

@@ -155,6 +155,7 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
     import tensorflow as tf  # the run's starter has none
 
     from impala_tf.learner.policy import value_moments
+    from impala_tf.learner.statistics import statistics_by_part
 
     agent = learner.agent
     taken = []
@@ -174,7 +175,8 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
             break
     statistics = learner.trackables().get("observation_statistics")
     if statistics is not None and _assign(source, observation_statistics=statistics):
-        statistics.limit()
+        for part in statistics_by_part(statistics).values():
+            part.limit()
     if "baseline" in taken and _assign(source, value_moments=(moments := value_moments(agent))):
         heads = agent.policy_heads
         # Makes the baseline's layer predict values, not values in the other run's unit.

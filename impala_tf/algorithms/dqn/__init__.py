@@ -40,23 +40,19 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
         )
     if not config.loss.target_update_interval:
         problems.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
-    return problems + _replay_problems(config)
-
-
-def _replay_problems(config: Config) -> list[str]:
     capacity, start = config.replay.replay_capacity, config.replay.replay_start_steps
     batch = config.optimizer.batch_size * config.optimizer.unroll_length
     if capacity < batch:
-        return [
+        problems.append(
             f"--replay_capacity={capacity}: a batch of {config.optimizer.batch_size} unrolls"
             f" already has {batch} agent steps; give more"
-        ]
-    if capacity < start:
-        return [
+        )
+    elif capacity < start:
+        problems.append(
             f"--replay_start_steps={start}: the replay holds only {capacity} agent steps"
             " (--replay_capacity); give fewer"
-        ]
-    return []
+        )
+    return problems
 
 
 ALGORITHM = Algorithm(
