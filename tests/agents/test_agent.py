@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -70,46 +69,6 @@ def test_a_gradient_reaches_every_variable(network: dict[str, Any]) -> None:
     ):
         assert gradient is not None, variable.name
         assert np.any(tf.convert_to_tensor(gradient)), variable.name
-
-
-@pytest.mark.parametrize("agent_name", ["ShallowConvNetLSTMAgent", "MLPLSTMAgent"])
-def test_an_environment_gets_the_same_answer_alone_and_in_a_batch(agent_name: str) -> None:
-    """An evaluation plays single games with an agent that was trained in batches."""
-    spec = spec_for(agent_name)
-    agent = trained(make_agent(agent_name, spec))
-    env_output, state = steps(spec, (3,)), agent.initial_state(3)
-    together, state_together = agent.step(env_output, state)
-    for n in range(3):
-        alone, state_alone = agent.step(
-            tf.nest.map_structure(lambda t, n=n: t[n : n + 1], env_output), agent.initial_state(1)
-        )
-        assert_same(alone, NetworkOutput(*(part[n : n + 1] for part in together)))
-        assert_same(state_alone, tuple(part[n : n + 1] for part in state_together))
-
-
-@pytest.mark.parametrize("agent_name", ["ResNetLSTMAgent", "MLPAgent"])
-def test_compiled_with_an_unknown_batch_size_equals_eager(agent_name: str) -> None:
-    """Actors, learners and evaluations compile the same agent for different batch sizes."""
-    spec = spec_for(agent_name)
-    agent = trained(make_agent(agent_name, spec))
-    env_outputs, state = steps(spec, (4, 3)), agent.initial_state(3)
-    before = len(agent.variables)
-
-    def open_batch(batch_axis: int) -> Callable[[tf.Tensor], tf.TensorSpec]:
-        def spec_of(tensor: tf.Tensor) -> tf.TensorSpec:
-            shape = tensor.shape.as_list()
-            shape[batch_axis] = None
-            return tf.TensorSpec(shape, tensor.dtype)
-
-        return spec_of
-
-    signature = [
-        tf.nest.map_structure(open_batch(1), env_outputs),
-        tf.nest.map_structure(open_batch(0), state),
-    ]
-    compiled = tf.function(agent.unroll, input_signature=signature, autograph=False)
-    assert_same(compiled(env_outputs, state), agent.unroll(env_outputs, state))
-    assert len(agent.variables) == before
 
 
 @pytest.mark.parametrize(

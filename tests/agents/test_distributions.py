@@ -10,7 +10,6 @@ import tensorflow as tf
 from impala_tf.agents.distributions import (
     Categorical,
     DiagonalGaussian,
-    MultiCategorical,
     distribution_of,
 )
 from impala_tf.types import ActionSpec
@@ -58,12 +57,6 @@ def test_draws_repeat_with_the_seed_and_differ_from_call_to_call() -> None:
     assert np.any(first != second)
 
 
-def test_greedy_actions_are_the_most_likely_ones() -> None:
-    actions = Categorical(3).mode(tf.constant([[0.0, 2.0, 1.0], [5.0, -1.0, 4.9]]))
-    assert actions.dtype == tf.int32
-    assert actions.numpy().tolist() == [1, 0]
-
-
 SCIPY = np.random.default_rng(1)
 MEAN, LOG_STD = SCIPY.normal(size=(2, 5, 3)), SCIPY.normal(size=(2, 5, 3)) / 2
 GAUSSIAN = tf.constant(np.concatenate([MEAN, LOG_STD], -1), tf.float32)
@@ -78,15 +71,6 @@ def test_gaussian_log_probabilities_and_entropies_are_scipys() -> None:
     found = policy.log_prob(GAUSSIAN, tf.constant(actions, tf.float32))
     np.testing.assert_allclose(found, density.logpdf(actions).sum(-1), rtol=1e-4)
     np.testing.assert_allclose(policy.entropy(GAUSSIAN), density.entropy().sum(-1), rtol=1e-4)
-
-
-def test_gaussian_draws_have_the_policys_mean_and_deviation() -> None:
-    policy = DiagonalGaussian(2)
-    logits = tf.tile(tf.constant([[0.5, -1.0, 0.0, -1.0]]), [40_000, 1])
-    drawn = policy.sample(logits, tf.random.Generator.from_seed(1)).numpy()
-    np.testing.assert_allclose(drawn.mean(0), [0.5, -1.0], atol=0.02)
-    np.testing.assert_allclose(drawn.std(0), [1.0, np.exp(-1.0)], rtol=0.02)
-    np.testing.assert_array_equal(policy.mode(logits)[0], [0.5, -1.0])
 
 
 @pytest.mark.parametrize(
@@ -111,15 +95,3 @@ def test_entropy_and_kl_are_means_over_draws(actions: ActionSpec) -> None:
     np.testing.assert_allclose(policy.entropy(p)[0], -np.mean(log_p), atol=0.03)
     np.testing.assert_allclose(policy.kl_divergence(p, q)[0], np.mean(log_p - log_q), atol=0.03)
     assert policy.features(drawn).shape[0] == 50_000
-
-
-def test_several_choices_are_independent() -> None:
-    policy = MultiCategorical((2, 3))
-    logits = tf.constant([[0.0, 1.0, 2.0, 0.0, -1.0]])
-    parts = [np.exp([0.0, 1.0]), np.exp([2.0, 0.0, -1.0])]
-    first, second = (np.log(part / part.sum()) for part in parts)
-    found = [policy.log_prob(logits, tf.constant([[i, j]])) for i in range(2) for j in range(3)]
-    expected = [first[i] + second[j] for i in range(2) for j in range(3)]
-    np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-5)
-    assert policy.mode(logits).numpy().tolist() == [[1, 0]]
-    assert policy.features(tf.constant([[1, 2]])).numpy().tolist() == [[0, 1, 0, 0, 1]]

@@ -41,27 +41,8 @@ def test_each_environment_explores_as_often_as_its_epsilon_says() -> None:
     many = EpsilonGreedy(4, np.repeat(epsilons, 4000))
     actions = many.sample(tf.constant([row] * 12_000), generator).numpy().reshape(3, 4000)
     counts = np.array([np.bincount(each, minlength=4) for each in actions]) / 4000
-    policy, q_values = EpsilonGreedy(4, epsilons), tf.constant([row] * 3)
     expected = epsilons[:, None] / 4 + (1 - epsilons[:, None]) * np.eye(4)[1]
     np.testing.assert_allclose(counts, expected, atol=0.03)
-    every = [policy.log_prob(q_values, tf.fill([3], a)) for a in range(4)]
-    np.testing.assert_allclose(tf.exp(tf.stack(every, -1)), expected, atol=1e-6)
-
-
-def test_entropy_and_divergence_are_those_of_the_probabilities() -> None:
-    policy = EpsilonGreedy(2, 0.5)  # probabilities 0.75 and 0.25
-    first, second = tf.constant([[1.0, 0.0]]), tf.constant([[0.0, 1.0]])
-    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    np.testing.assert_allclose(policy.entropy(first), [entropy], rtol=1e-5)
-    np.testing.assert_allclose(policy.kl_divergence(first, first), [0.0], atol=1e-6)
-    np.testing.assert_allclose(policy.kl_divergence(first, second), [0.5 * np.log(3)], rtol=1e-5)
-
-
-def test_only_games_with_little_exploration_are_reported() -> None:
-    """Random actions in half of the steps would hide what was learned."""
-    one = np.zeros(4, int)
-    np.testing.assert_array_equal(reported(np.array([0.4, 0.06, 0.04, 0.001]), one), [0, 0, 1, 1])
-    np.testing.assert_array_equal(reported(np.array([0.4, 0.3]), one[:2]), [1, 1])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents import networks
-from impala_tf.types import ActionSpec
-from tests.helpers.samples import randomize
 
 
 def test_the_lstm_state_is_reset_where_an_episode_starts_and_nowhere_else() -> None:
@@ -43,24 +41,3 @@ def test_lstm_gradients_reach_back_to_the_start_of_the_episode() -> None:
             last = tf.reduce_sum(outputs[step])
         gradient = tape.gradient(last, features)
         assert [bool(tf.reduce_any(g != 0)) for g in gradient] == seen
-
-
-def test_the_lstm_state_starts_at_zero() -> None:
-    state = networks.LSTMCore().initial_state(3)
-    assert [part.shape for part in state] == [(3, networks.LSTM_SIZE)] * 2
-    assert not any(np.any(part) for part in state)
-
-
-def test_the_heads_are_linear() -> None:
-    """Bounded logits or a baseline that cannot be negative would limit learning."""
-    heads = networks.Heads(ActionSpec("discrete", (3,)), 3)
-    inputs = tf.random.stateless_normal((5, 7), seed=(0, 1))
-    heads(inputs)
-    randomize(heads)
-    baseline_b, baseline_w, policy_b, policy_w = [v.numpy() for v in heads.trainable_variables]
-    outputs = heads(inputs)
-    assert outputs.baseline.shape == (5, 1)
-    np.testing.assert_allclose(outputs.policy_logits, inputs @ policy_w + policy_b, rtol=1e-4)
-    np.testing.assert_allclose(
-        outputs.baseline[:, 0], (inputs @ baseline_w + baseline_b)[:, 0], rtol=1e-4, atol=1e-6
-    )

@@ -59,18 +59,6 @@ def test_windows_end_with_episodes_and_with_the_unroll(unroll: EnvOutput, n: int
             assert found.bootstrap[env, t] == bootstrap
 
 
-def test_a_window_stops_before_a_reset_that_no_end_precedes() -> None:
-    """Restarted environments have such resets."""
-    never = np.zeros((1, 6), bool)
-    resets = np.array([[False, False, False, True, False, False]])
-    unroll = steps(np.array([[0, 1, 1, 0, 100, 100]], np.float32), never, never, resets)
-    found = n_step_returns(unroll, 3, 0.5, "none")
-    np.testing.assert_allclose(found.returns, [[1.5, 1, 0, 150, 100]])
-    np.testing.assert_array_equal(found.bootstrap, [[2, 2, 2, 5, 5]])
-    np.testing.assert_allclose(found.discounts, [[0.25, 0.5, 1, 0.25, 0.5]])
-    np.testing.assert_array_equal(found.valid, [[True, True, False, True, True]])
-
-
 def test_rewards_are_clipped_before_they_are_added() -> None:
     never = np.zeros((1, 4), bool)
     unroll = steps(np.array([[9.0, 5.0, -3.0, 0.5]], np.float32), never, never, never)

@@ -25,21 +25,18 @@ def assert_as_often_as(found: np.ndarray, probabilities: np.ndarray) -> None:
     assert np.all(np.abs(found - probabilities) < 4 * deviation + 1e-12)
 
 
-def test_discrete_actions_are_drawn_as_often_as_their_probability_says() -> None:
+@pytest.mark.parametrize("logits", [[0.0, 1.0, -2.0, 0.5], [-1e4, 1e4, 0.0, -1e30]])
+def test_discrete_actions_are_drawn_as_often_as_their_probability_says(
+    logits: list[float],
+) -> None:
     """V-trace divides by these probabilities, so biased draws would bias every gradient."""
-    actions, logits = ActionSpec("discrete", (4,)), [0.0, 1.0, -2.0, 0.5]
+    actions = ActionSpec("discrete", (4,))
     found = drawn(actions, logits)
     log_prob = distribution_of(actions).log_prob(
         np.tile(np.array(logits, np.float32), (4, 1)), np.arange(4, dtype=np.int32)
     )
     assert_as_often_as(np.bincount(found, minlength=4) / COUNT, np.exp(log_prob))
-
-
-def test_an_action_without_a_rival_is_always_taken() -> None:
-    """Extreme logits must not give another action."""
-    actions = ActionSpec("discrete", (3,))
-    assert np.all(drawn(actions, [-1e4, 1e4, 0.0]) == 1)
-    assert np.all(drawn(actions, [200.0, -200.0, -1e30]) == 0)
+    np.testing.assert_array_equal(found, drawn(actions, logits))  # of the same seed
 
 
 def test_several_choices_are_drawn_independently() -> None:
@@ -60,12 +57,6 @@ def test_continuous_actions_have_the_mean_and_the_spread_of_the_policy() -> None
         normal = scipy.stats.norm(mean, np.exp(log_std))
         assert scipy.stats.kstest(column, normal.cdf).pvalue > 1e-4
     assert found.dtype == np.float32
-
-
-def test_the_same_seed_gives_the_same_actions() -> None:
-    actions = ActionSpec("discrete", (4,))
-    np.testing.assert_array_equal(drawn(actions, [0.0] * 4, 7), drawn(actions, [0.0] * 4, 7))
-    assert np.any(drawn(actions, [0.0] * 4, 7) != drawn(actions, [0.0] * 4, 8))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
 
 
 @pytest.mark.parametrize("torso", ["shallow", "nature"])
-@pytest.mark.parametrize("size", [(84, 84), (40, 40), (64, 64), (24, 36)])
+@pytest.mark.parametrize("size", [(84, 84), (40, 40), (24, 36)])
 def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:
     """Convolutions without padding ignored the paddle in the last row of a small image."""
     module = torsos.TORSOS[torso](None, 1)
@@ -38,34 +38,6 @@ def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:
     gradient = tape.gradient(total, images).numpy()[0, ..., 0]
     assert (np.abs(gradient).sum(axis=0) > 0).all()
     assert (np.abs(gradient).sum(axis=1) > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("torso", "width_scale", "observation", "features", "parameters"),
-    [
-        ("shallow", 1, (84, 84, 4), 256, 4_112 + 8_224 + 9 * 9 * 32 * 256 + 256),
-        ("shallow", 3, (84, 84, 4), 256, 12_336 + 73_824 + 9 * 9 * 96 * 256 + 256),
-        ("nature", 1, (84, 84, 4), 512, 8_224 + 32_832 + 36_928 + 7 * 7 * 64 * 512 + 512),
-        ("nature", 2, (84, 84, 4), 512, 16_448 + 131_200 + 147_584 + 7 * 7 * 128 * 512 + 512),
-        ("impala", 1, (84, 84, 4), 256, 97_744 + 11 * 11 * 32 * 256 + 256),
-        ("impala", 1, (64, 64, 3), 256, 97_600 + 8 * 8 * 32 * 256 + 256),
-        ("impala", 2, (64, 64, 3), 256, 388_736 + 8 * 8 * 64 * 256 + 256),
-        ("impoola", 1, (84, 84, 4), 256, 97_744 + 32 * 256 + 256),
-        ("impoola", 1, (31, 52, 3), 256, 97_600 + 32 * 256 + 256),
-        ("impoola", 2, (64, 64, 3), 256, 388_736 + 64 * 256 + 256),
-        ("mlp", 1, (5,), 64, 5 * 64 + 64 + 64 * 64 + 64),
-    ],
-)
-def test_a_torso_has_the_published_size(
-    torso: str, width_scale: int, observation: tuple[int, ...], features: int, parameters: int
-) -> None:
-    """With another layer, scores could not be compared with those of the papers."""
-    module = torsos.TORSOS[torso](None, width_scale)
-    inputs = pixels(3, *observation) if len(observation) == 3 else tf.ones((3, *observation))
-    outputs = module(inputs)
-    assert outputs.shape == (3, features)
-    assert outputs.dtype == tf.float32
-    assert sum(int(tf.size(v)) for v in module.trainable_variables) == parameters
 
 
 def test_layer_norm_equals_its_formula() -> None:
@@ -79,31 +51,6 @@ def test_layer_norm_equals_its_formula() -> None:
         expected = (image - image.mean()) / np.sqrt(image.var() + 1e-5) * scale + offset
         np.testing.assert_allclose(norm(images)[m], expected, rtol=1e-4, atol=1e-5)
     assert norm(tf.cast(images, tf.bfloat16)).dtype == tf.bfloat16
-
-
-@pytest.mark.parametrize(
-    ("torso", "channels"),
-    [
-        ("shallow", (16, 32, 256)),
-        ("nature", (32, 64, 64, 512)),
-        ("impala", (256,)),
-        ("impoola", (256,)),
-        ("mlp", (64, 64)),
-    ],
-)
-def test_layer_norm_adds_its_variables_and_changes_no_others(
-    torso: str, channels: tuple[int, ...]
-) -> None:
-    """Checkpoints from before there was a choice have these others."""
-    inputs = tf.ones((2, 5)) if torso == "mlp" else pixels(2, 84, 84, 4)
-    plain, normal = torsos.TORSOS[torso](None, 1), torsos.TORSOS[torso](None, 1, True)
-    assert plain(inputs).shape == normal(inputs).shape
-    norms = [each for each in normal.trainable_variables if "layer_norm" in each.name]
-    others = [each for each in normal.trainable_variables if "layer_norm" not in each.name]
-    assert sorted(int(tf.size(each)) for each in norms) == sorted(2 * channels)
-    assert [tuple(each.shape) for each in others] == [
-        tuple(each.shape) for each in plain.trainable_variables
-    ]
 
 
 def test_the_conv_torso_equals_loops_over_its_pixels() -> None:
@@ -191,12 +138,3 @@ def test_features_begin_with_the_size_of_their_inputs(torso: str, initialization
     made = torsos.TORSOS[torso](torsos.initialization(initialization).hidden, 1)
     features = made(tf.random.normal([4, 64, 64, 3]))
     assert 0.1 < float(tf.sqrt(tf.reduce_mean(features**2))) < 10.0
-
-
-def test_a_linear_layer_is_the_same_in_every_dtype() -> None:
-    layer = snt.Linear(5)
-    inputs = tf.constant(np.random.default_rng(0).normal(size=(4, 7)), tf.float32)
-    layer(inputs)
-    layer.b.assign(tf.range(5.0))
-    double = torsos.linear(layer, tf.cast(inputs, tf.float64))
-    np.testing.assert_allclose(torsos.linear(layer, inputs), double, rtol=1e-4, atol=1e-5)

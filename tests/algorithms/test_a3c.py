@@ -192,7 +192,7 @@ def test_several_learners_step_along_the_mean_of_those_that_have_a_gradient(
         ({"advantage_scaling": "rms"}, "--advantage_scaling=rms: .* give none or batch"),
         ({"updates_per_batch": 2}, "--updates_per_batch=2: .* give 1"),
         ({"learning_rate_schedule": "kl"}, "--learning_rate_schedule=kl: .* linear or constant"),
-        ({"entropy_cost_end": 0.5}, "--entropy_cost_end=0.5: .* give 0.01, which is --entropy"),
+        ({"entropy_cost_end": 0.5}, "--entropy_cost_end=0.5: .* --entropy_cost"),
         ({"batch_size": 5}, "--batch_size=5: a batch of a3c is one actor's unrolls, so it must "),
     ],
 )
@@ -200,12 +200,3 @@ def test_what_actors_cannot_do_alone_is_refused(flags: dict[str, Any], problem: 
     configs.check_algorithm(config(), SPEC)
     with pytest.raises(ConfigError, match=problem):
         configs.check_algorithm(config(**flags), SPEC)
-
-
-def test_actors_that_compute_other_gradients_are_told_apart() -> None:
-    """The handshake compares the digest."""
-    digests = {
-        configs.wire_digest(config(**flags))
-        for flags in ({}, {"envs_per_actor": 4}, {"discounting": 0.5}, {"baseline_cost": 0.1})
-    }
-    assert len(digests) == 4

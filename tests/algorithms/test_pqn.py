@@ -122,16 +122,6 @@ def test_nothing_is_learned_from_a_masked_minibatch() -> None:
     assert float(result.sums["values"][0]) == 0.0
 
 
-def test_steps_from_after_the_checkpoint_are_not_older_than_its_policy() -> None:
-    """A replay that was kept may be newer than the checkpoint that a killed run resumes from."""
-    step = step_of()
-    masked = tf.nest.map_structure(tf.constant, step.masked(SPEC))
-    versions = tf.constant([3200] * (B // 2), tf.int64)
-    newer = masked._replace(unrolls=masked.unrolls._replace(parameter_version=versions))
-    stats = step.step(newer, tf.constant(1, tf.int64), tf.constant(1.0)).stats
-    assert (float(stats.policy_lag_mean), float(stats.policy_lag_max)) == (0.0, 0.0)
-
-
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
 def test_it_learns_which_action_is_rewarded(agent_name: str) -> None:
     """The observation shows the right action."""

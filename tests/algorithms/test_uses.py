@@ -11,7 +11,6 @@ import tensorflow as tf
 import tree
 
 from impala_tf.algorithms.appo import Ring
-from impala_tf.algorithms.impala import Repeated
 from impala_tf.algorithms.ppo import Epochs
 from impala_tf.config import algorithm
 from impala_tf.learner import device
@@ -38,11 +37,6 @@ def used(uses: BatchUses, number: int | None) -> list[int | None]:
     ]
 
 
-def test_impalas_batches_are_used_in_a_row() -> None:
-    uses = Repeated(3)
-    assert [used(uses, number) for number in (1, 2)] == [[1, 1, 1], [2, 2, 2]]
-
-
 @pytest.mark.parametrize(
     ("times", "capacity", "expected"),
     [
@@ -59,16 +53,6 @@ def test_a_ring_spreads_the_uses_of_each_batch(
     """Consecutive steps on one batch would overfit to it."""
     uses = Ring(times, capacity)
     assert [used(uses, number) for number in range(8)] == expected
-
-
-def test_a_full_ring_uses_every_batch_equally_often() -> None:
-    uses = Ring(3, 8)
-    counts = np.zeros(60)
-    for number in range(60):
-        for each in used(uses, number):
-            assert each is not None
-            counts[each] += 1
-    assert (counts[:50] == 3).all()
 
 
 def test_learners_with_and_without_a_batch_take_the_same_steps() -> None:

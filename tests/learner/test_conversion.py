@@ -117,7 +117,12 @@ def test_actors_need_no_parameters_of_a_separate_baseline() -> None:
     """They would be half of what fifty actors fetch again and again."""
     spec = vector_spec()
     agent = make_agent("SeparateMLPAgent", spec)
-    model = ActingModel.from_bytes(convert(agent, spec, N).to_bytes())
+    before = parameters(agent)
+    sent = convert(agent, spec, N).to_bytes()
+    assert len(sent) < 12_000, "thousands of actors ask for it at once"
+    for kept, now in zip(before, parameters(agent), strict=True):
+        np.testing.assert_array_equal(kept, now)
+    model = ActingModel.from_bytes(sent)
     policy = LiteRtPolicy(model, layout_of(spec), sampler_of(spec.actions, np.random.default_rng()))
     sizes = [variable.shape.num_elements() for variable in agent.variables]
     assert sum(sizes[index] for index in model.used) < 0.6 * sum(sizes)
@@ -127,16 +132,6 @@ def test_actors_need_no_parameters_of_a_separate_baseline() -> None:
     answer, _ = policy.answer(step, state)
     seen = tf.nest.map_structure(tf.constant, layout_of(spec).to_network(step))
     assert_near(answer.policy_logits, agent.step(seen, state)[0].policy_logits)
-
-
-def test_a_model_is_small_and_the_agent_keeps_its_parameters() -> None:
-    """Thousands of actors ask for it at once when a cluster starts."""
-    spec = vector_spec()
-    agent = make_agent("MLPAgent", spec)
-    before = parameters(agent)
-    assert len(convert(agent, spec, N).to_bytes()) < 10_000
-    for kept, now in zip(before, parameters(agent), strict=True):
-        np.testing.assert_array_equal(kept, now)
 
 
 class OddAgent(Agent):
@@ -178,26 +173,3 @@ def test_a_model_that_answers_differently_is_refused() -> None:
     randomize(agent)
     with pytest.raises(ConversionError, match="answers differently"):
         convert(agent, spec, N)
-
-
-def test_each_number_of_environments_is_converted_once() -> None:
-    """All actors ask as they start."""
-    service = NetworkService(make_agent("MLPAgent", vector_spec()), vector_spec())
-    first = service.network(2)
-    assert service.network(2) is first
-    assert service.network(3).result(60) != first.result(60)
-
-
-def test_a_conversion_that_failed_for_another_reason_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Every actor that asked later got the same error, until the learner was restarted."""
-    service = NetworkService(make_agent("MLPAgent", vector_spec()), vector_spec())
-
-    def full(*_: object) -> None:
-        raise OSError("No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("impala_tf.learner.conversion.convert", full)
-        assert "No space" in str(service.network(2).exception(60))
-    assert service.network(2).result(60)

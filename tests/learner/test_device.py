@@ -14,7 +14,6 @@ from impala_tf.learner import device
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec, ObservationSpec
-from tests.helpers.agents import make_agent
 from tests.helpers.learners import SPEC, B, config
 from tests.helpers.samples import image_spec, randomize, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -65,23 +64,9 @@ def test_a_learner_on_a_gpu_learns_the_same(
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_parameters_come_in_one_copy(gpu: None) -> None:
-    agent = make_agent("MLPLSTMAgent", SPEC)
-    randomize(agent)
-    got = device.Values(agent.variables)()
-    for array, variable in zip(got, agent.variables, strict=True):
-        np.testing.assert_array_equal(array, variable.numpy())
-
-
 def test_variables_of_several_dtypes_keep_them(gpu: None) -> None:
     """A torso of the user's own may count its steps."""
     variables = [tf.Variable([1.5, 2.5]), tf.Variable(3, dtype=tf.int64)]
     floats, count = device.Values(variables)()
     assert floats.tolist() == [1.5, 2.5]
     assert (count.dtype, count.tolist()) == (np.int64, 3)
-
-
-@pytest.mark.parametrize(("spec", "suits"), [(SPEC, True), (TEXT, False)])
-def test_xla_compiles_no_network_that_reads_texts(spec: EnvironmentSpec, suits: bool) -> None:
-    """How many different ones a batch has is not known before: the run would fail."""
-    assert make_agent("MLPAgent", spec).suits_xla == suits

@@ -127,35 +127,6 @@ def test_the_step_into_a_reset_does_not_count():
         np.testing.assert_allclose(got, expected, rtol=1e-6, err_msg=name)
 
 
-def test_losses_are_summed_over_the_batch():
-    env_outputs, answers = unroll()
-    outputs = NetworkOutput(tf.ones((T + 1, B, A)), tf.ones((T + 1, B, 1)))
-    single = compute(outputs, env_outputs, answers, CONFIG)
-    outputs, env_outputs, answers = tf.nest.map_structure(
-        lambda t: tf.concat([t, t], axis=1), (outputs, env_outputs, answers)
-    )
-    doubled = compute(outputs, env_outputs, answers, CONFIG)
-    np.testing.assert_allclose(doubled.total, 2 * single.total, rtol=1e-5)
-    np.testing.assert_allclose(doubled.entropy, single.entropy, rtol=1e-5)
-    np.testing.assert_allclose(single.entropy, np.log(A), rtol=1e-5)
-
-
-def test_the_clip_fraction_is_the_share_of_ratios_above_rho_bar():
-    env_outputs, answers = unroll()
-    never_reset = env_outputs._replace(autoreset=tf.zeros((T + 1, B), tf.bool))
-    outputs = NetworkOutput(
-        tf.constant(np.random.default_rng(6).normal(size=(T + 1, B, A)), tf.float32),
-        tf.zeros((T + 1, B, 1)),
-    )
-    found = compute(outputs, never_reset, answers, CONFIG)
-    log_rhos = Categorical(A).log_prob(outputs.policy_logits[:-1], answers.action) - Categorical(
-        A
-    ).log_prob(answers.policy_logits, answers.action)
-    share = np.mean(np.exp(log_rhos) > 1.0)
-    assert 0 < share < 1
-    np.testing.assert_allclose(found.rho_clip_fraction, share, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("clipping", "expected"),
     [

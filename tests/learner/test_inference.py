@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -158,58 +157,26 @@ def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
     assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
 
 
-def test_a_question_that_cannot_be_read_spoils_no_other(
-    agent: Agent, service: InferenceService
-) -> None:
-    service.wait_for(lambda: 2)
-    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
-    broken, whole = service.ask(2, tensors), service.ask(1, tensors)
-    with pytest.raises(DecodeError):
-        broken.result(PATIENCE_S)
-    assert whole.result(PATIENCE_S)[0] == 3
-
-
-def test_a_lost_actor_spoils_no_other(agent: Agent, service: InferenceService) -> None:
-    """Its question is cancelled. Those that step together wait for the others, not for this."""
-    service.wait_for(lambda: 2)
-    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
-    for _ in range(2):
-        lost, first = service.ask(1, tensors), service.ask(1, tensors)
-        lost.cancel()
-        second = service.ask(1, tensors)
-        assert first.result(PATIENCE_S)[0] == second.result(PATIENCE_S)[0] == 3
-
-
-def test_a_batch_of_lost_actors_is_nobodys(agent: Agent, service: InferenceService) -> None:
-    together = [3]
-    service.wait_for(lambda: together[0])
-    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
-    for lost in [service.ask(1, tensors) for _ in range(2)]:
-        lost.cancel()
-    together[0] = 0  # the learner sees that they are gone
-    time.sleep(2)
-    together[0] = 1
-    assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
-
-
-def test_a_word_that_does_not_exist_spoils_no_other_question() -> None:
-    """Its embedding would fail the batch, and with it the actors that ask for something else."""
-    words = ObservationSpec("text", (6,))
-    spec = vector_spec()._replace(observation={"mission": words})
+def test_a_broken_question_or_a_lost_actor_spoils_no_other() -> None:
+    """A word that does not exist would fail the batch; a lost actor's question is cancelled."""
+    spec = vector_spec()._replace(observation={"mission": ObservationSpec("text", (6,))})
     agent, store = make_agent("MLPAgent", spec), ParameterStore()
     published(agent, store, 3)
     service = InferenceService(make_agent("MLPAgent", spec), spec, store, seed=1)
-    service.wait_for(lambda: 2)
+    service.wait_for(lambda: 3)
     specs = layout_of(spec).step_specs(1)
     step = tf.nest.map_structure(lambda each: np.zeros(each.shape, each.dtype), specs)
     encode = Codecs(agent.interface, spec).question.encode
-    whole = service.ask(1, encode((step, ()))[1])
+    good = encode((step, ()))[1]
     step.observation["mission"][0, 2] = 5000
-    broken = service.ask(1, encode((step, ()))[1])
     try:
-        problem = "observation mission, words: from 0 to 5000, but there are 1001"
-        with pytest.raises(RefusedUnroll, match=problem):
-            broken.result(PATIENCE_S)
+        lost, whole, unreadable = (service.ask(n, good) for n in (1, 1, 2))
+        lost.cancel()
+        unknown = service.ask(1, encode((step, ()))[1])
+        with pytest.raises(RefusedUnroll, match="mission, words: from 0 to 5000"):
+            unknown.result(PATIENCE_S)
+        with pytest.raises(DecodeError):
+            unreadable.result(PATIENCE_S)
         assert whole.result(PATIENCE_S)[0] == 3
     finally:
         service.close()

@@ -43,95 +43,52 @@ def test_good_unrolls_are_taken(actions: ActionSpec) -> None:
     check(unrolls(spec), spec)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+TEXT = ObservationSpec("text", (6,))
+TEXTS = vector_spec()._replace(
+    observation={"where": ObservationSpec("vector", (3,)), "mission": TEXT}
+)
+CHOICES = vector_spec()._replace(actions=ActionSpec("multi_discrete", (3, 4)))
+LEVELS = vector_spec()._replace(tasks=("a", "b"))
+
+
 @pytest.mark.parametrize(
-    "path", ["env_outputs.reward", "env_outputs.observation", "agent_outputs.policy_logits",
-             "core_state.0"],
+    ("spec", "path", "value", "problem"),
+    [
+        # One number that is not finite would poison every parameter.
+        (vector_spec(), "env_outputs.reward", np.nan, "env_outputs.reward: NaN or infinite"),
+        (vector_spec(), "env_outputs.observation", -np.inf, "observation: NaN or infinite"),
+        (vector_spec(), "agent_outputs.policy_logits", np.inf, "policy_logits: NaN or infinite"),
+        (vector_spec(), "core_state.0", np.nan, "core_state.0: NaN or infinite"),
+        # The embedding of a word that does not exist fails the learner's whole update.
+        *((TEXTS, "env_outputs.observation.mission", word, "mission, words: .* but there are 1001")
+          for word in (-1, WORD_BUCKETS + 1, 2**31 - 1)),
+        (vector_spec()._replace(observation=TEXT), "env_outputs.observation", 5000,
+         "words: from 0 to 5000, but there are 1001"),
+        *((vector_spec(), f"{name}action", action, "action: from .* but there are 4")
+          for name in ("agent_outputs.", "env_outputs.last_") for action in (-1, 4, 2**31 - 1)),
+        (CHOICES, "agent_outputs.action", 3, "action 0: from .* to 3, but there are 3"),
+        (LEVELS, "level", 2, "level: from 0 to 2, but there are 2"),
+        *((vector_spec(), "parameter_version", version, f"version {version}; .* has {VERSION}")
+          for version in (-1, VERSION + 1, 2**62)),
+    ],
 )  # fmt: skip
-def test_one_number_that_is_not_finite_is_named(path: str, value: float) -> None:
-    spec = vector_spec()
+def test_what_would_harm_training_is_refused_by_name(
+    spec: EnvironmentSpec, path: str, value: float, problem: str
+) -> None:
     unroll = unrolls(spec)
-    paths = {".".join(map(str, p)): array for p, array in tree.flatten_with_path(unroll)}
-    name = next(each for each in paths if each.startswith(path))
-    paths[name].flat[7] = value
-    with pytest.raises(RefusedUnroll, match=f"{name}: NaN or infinite"):
-        check(unroll, spec)
-
-
-@pytest.mark.parametrize("action", [-1, 5, 2**31 - 1])
-def test_actions_that_do_not_exist_are_refused(action: int) -> None:
-    spec = vector_spec()._replace(actions=ActionSpec("discrete", (5,)))
-    unroll = unrolls(spec)
-    unroll.agent_outputs.action[1, 2] = action
-    with pytest.raises(RefusedUnroll, match="action: from .* but there are 5"):
-        check(unroll, spec)
-
-
-def test_each_of_several_choices_has_its_own_range() -> None:
-    spec = vector_spec()._replace(actions=ActionSpec("multi_discrete", (3, 4)))
-    unroll = unrolls(spec)
-    unroll.agent_outputs.action[1, 2] = (2, 3)
     check(unroll, spec)
-    unroll.agent_outputs.action[1, 2] = (3, 3)
-    with pytest.raises(RefusedUnroll, match="action 0: from .* to 3, but there are 3"):
-        check(unroll, spec)
-
-
-@pytest.mark.parametrize("version", [-1, VERSION + 1, 2**62])
-def test_versions_that_the_learner_never_had_are_refused(version: int) -> None:
-    spec = vector_spec()
-    unroll = unrolls(spec)
-    unroll.parameter_version[1] = version
-    with pytest.raises(RefusedUnroll, match=f"version {version}; .* has {VERSION}"):
+    paths = {".".join(map(str, at)): array for at, array in tree.flatten_with_path(unroll)}
+    paths[path].flat[0] = value
+    with pytest.raises(RefusedUnroll, match=problem):
         check(unroll, spec)
 
 
 def test_unrolls_that_are_too_old_are_refused() -> None:
+    """All gradient steps for a batch count as one update: 200 actors' unrolls would be too old."""
     spec = vector_spec()
-    check(unrolls(spec), spec, max_policy_lag=10)
-    with pytest.raises(RefusedUnroll, match="10 updates old; --max_policy_lag is 9"):
-        check(unrolls(spec), spec, max_policy_lag=9)
-
-
-def test_all_gradient_steps_for_a_batch_count_as_one_update() -> None:
-    """With 8 of them, unrolls of 200 actors are over 1,000 versions old although none was late."""
-    spec = vector_spec()
-    check(unrolls(spec), spec, max_policy_lag=1, steps_per_batch=8)
-    with pytest.raises(RefusedUnroll, match="1 updates old; --max_policy_lag is 0"):
-        check(unrolls(spec), spec, max_policy_lag=0, steps_per_batch=8)
-
-
-def test_levels_that_do_not_exist_are_refused() -> None:
-    spec = vector_spec()._replace(tasks=("a", "b"))
-    unroll = unrolls(spec)._replace(level=np.array([0, 1, 2], np.int32))
-    with pytest.raises(RefusedUnroll, match="level: from 0 to 2, but there are 2"):
-        check(unroll, spec)
-
-
-TEXTS = vector_spec()._replace(
-    observation={
-        "where": ObservationSpec("vector", (3,)),
-        "mission": ObservationSpec("text", (6,)),
-    }
-)
-
-
-@pytest.mark.parametrize("word", [-1, WORD_BUCKETS + 1, 2**31 - 1])
-def test_words_that_do_not_exist_are_refused(word: int) -> None:
-    """The embedding of such a word fails the learner's whole update."""
-    unroll = unrolls(TEXTS)
-    unroll.env_outputs.observation["mission"][1, 4, 5] = WORD_BUCKETS
-    check(unroll, TEXTS)
-    unroll.env_outputs.observation["mission"][1, 4, 5] = word
-    problem = "observation mission, words: from .* but there are 1001"
-    with pytest.raises(RefusedUnroll, match=problem):
-        check(unroll, TEXTS)
-
-
-def test_words_of_a_level_that_shows_nothing_else_are_inspected() -> None:
-    spec = vector_spec()._replace(observation=ObservationSpec("text", (6,)))
-    unroll = unrolls(spec)
-    check(unroll, spec)
-    unroll.env_outputs.observation[0, 0, 0] = 5000
-    with pytest.raises(RefusedUnroll, match="words: from 0 to 5000, but there are 1001"):
-        check(unroll, spec)
+    for lag, steps_per_batch in ((10, 1), (1, 8)):
+        check(unrolls(spec), spec, max_policy_lag=lag, steps_per_batch=steps_per_batch)
+        with pytest.raises(
+            RefusedUnroll, match=f"{lag} updates old; --max_policy_lag is {lag - 1}"
+        ):
+            check(unrolls(spec), spec, max_policy_lag=lag - 1, steps_per_batch=steps_per_batch)

@@ -8,12 +8,10 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.agents.networks import Heads
 from impala_tf.config import Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy import PolicyGradients
-from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.transitions import Minibatch
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
@@ -50,24 +48,6 @@ def batch(agent: object, rewards: np.ndarray, levels: list[int]) -> Unroll:
     return tf.nest.map_structure(tf.constant, changed)
 
 
-def test_statistics_of_a_level_are_those_of_its_values() -> None:
-    """By hand: the mean of 4 and 6 is 5, their deviation 1; of 100 and 300, 200 and 100."""
-    heads = Heads(ActionSpec("discrete", (4,)), 4, num_levels=3)
-    inputs = tf.constant([[1.0, -1.0], [2.0, 0.5]])
-    before = heads(inputs).baseline.numpy()
-    moments = RunningMoments(0.999, 3)
-    moments.add(
-        tf.constant([2.0, 2.0, 0.0]),
-        tf.constant([10.0, 400.0, 0.0]),
-        tf.constant([16.0 + 36.0, 1e4 + 9e4, 0.0]),
-    )
-    heads.set_unit(moments.mean, moments.std)
-    np.testing.assert_allclose(heads.unit.std, [1.0, 100.0, 1.0], rtol=1e-4)
-    np.testing.assert_allclose(heads.unit.mean, [5.0, 200.0, 0.0], rtol=1e-5)
-    # PopArt: outputs in units of the rewards are what they were.
-    np.testing.assert_allclose(heads(inputs).baseline, before, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("algorithm", ["impala", "appo", "ppo"])
 def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: str) -> None:
     one = learner(algorithm=algorithm, value_normalization="running", minibatches=1)
@@ -100,6 +80,22 @@ def test_a_level_teaches_the_policy_as_much_as_one_with_smaller_rewards() -> Non
     found = [policy.of_batch(Minibatch(each))[0][index].numpy() for each in (small, large)]
     assert np.abs(found[0]).max() > 1e-3
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-7)
+
+
+def test_with_one_level_advantages_are_not_in_the_unit_of_its_values() -> None:
+    """Else the policy's gradient would change its size against the entropy bonus."""
+    one_level = SPEC._replace(level_name="A", tasks=())
+    config = configs.resolve(Given().replace(batch_size=B, unroll_length=T), "vector")
+    config = configs.replace(config, advantage_scaling="none")
+    agent = agent_of(config.agent, one_level)
+    policy = PolicyGradients(agent, layout_of(one_level), config, 0.0)
+    unrolls = random_unrolls(unroll_specs(agent, one_level, T), B)
+    found = []
+    for std in (1.0, 100.0):
+        agent.policy_heads.set_unit(tf.constant(0.0), tf.constant(std))  # V stays as it is
+        loss = policy.of_batch(Minibatch(tf.nest.map_structure(tf.constant, unrolls)))[1]
+        found.append(float(loss.policy_gradient))
+    assert found[0] == pytest.approx(found[1], rel=1e-3) != 0.0
 
 
 def test_an_update_changes_only_the_baselines_of_the_levels_in_the_batch() -> None:

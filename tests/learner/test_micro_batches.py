@@ -65,21 +65,6 @@ def test_parts_add_up_to_the_whole_batch(spec: EnvironmentSpec, flags: dict[str,
             np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4, err_msg=name)
 
 
-def test_only_networks_with_large_activations_learn_in_parts_by_default() -> None:
-    def parts(**flags: Any) -> int | None:
-        return configs.resolve(Given().replace(**flags), "atari").optimizer.micro_batches
-
-    assert parts() == parts(agent_name="SimpleConvNetAgent") == 1
-    for agent in ("ResNetAgent", "ImpoolaLSTMAgent"):
-        assert parts(agent_name=agent, batch_size=32) == parts(agent_name=agent, batch_size=16) == 4
-    assert parts(agent_name="ResNetAgent", batch_size=12) == 3
-    assert parts(agent_name="ResNetAgent", batch_size=13) == 1
-    # The default on Atari, which has few activations: parts of it would be slow.
-    assert parts(agent_name="ResNetAgent") == 1
-    for algorithm in ("ppo", "dqn", "pqn"):
-        assert parts(agent_name="ResNetAgent", algorithm=algorithm) == 1
-
-
 def test_parts_that_would_change_the_update_are_refused() -> None:
     """Each part would be scaled by its own advantages."""
     flags = {"micro_batches": 3, "batch_size": 6, "advantage_scaling": "batch"}

@@ -52,9 +52,3 @@ def test_the_learning_rate_adapts_to_the_kl_divergence() -> None:
     for _ in range(100):
         adaptive.observe_kl(0.0)
     assert adaptive.learning_rate(0) == pytest.approx(0.1)
-
-
-def test_other_schedules_ignore_the_kl_divergence() -> None:
-    linear = schedules()
-    linear.observe_kl(1.0)
-    assert linear.learning_rate(0) == pytest.approx(0.1)

@@ -161,38 +161,50 @@ class World:
 
 
 LAST = "row", "checkpoint"
+STOP = ControlFlags(stop=True, write_row=False, checkpoint=False)
+
+
+def after_each(world: World, seconds: float, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yields batches, each after so many seconds."""
+    for batch in batches:
+        world.clock.now += seconds
+        yield batch
 
 
 def test_training_ends_after_the_total_frames() -> None:
-    world = World(FakeLearner(total=3))
+    """Every update is published: actors would act with stale parameters."""
+    world = World(FakeLearner(total=3), row_due_at=(2,))
     batches = iter("abcdef")
     world.run(batches)
     assert world.learner.batches == ["a", "b", "c"]
     assert next(batches) == "d"  # no batch was taken for nothing
-    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
+    assert world.published == [(1, [101]), (2, [102]), (3, [103])]
+    assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
+    assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
 
 
-def test_every_update_is_published() -> None:
-    """Otherwise actors would act with stale parameters."""
-    world = World(FakeLearner(total=2))
-    world.run()
-    assert world.published == [(1, [101]), (2, [102])]
-
-
-def test_a_complete_run_ends_at_once() -> None:
-    world = World(FakeLearner(total=0))
-    world.run(iter(()))
-    assert world.published == []
-    assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
-
-
-def test_a_stop_request_ends_with_a_row_and_a_checkpoint() -> None:
-    """Ctrl-C must not lose the work since the last checkpoint."""
-    world = World(FakeLearner(total=100))
-    world.run(stop_at=4)
-    assert world.learner.learner_updates == 4
-    assert [flags.stop for flags in world.flags] == [False, False, False, True]
-    assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
+@pytest.mark.parametrize(
+    ("total", "size", "others", "stop_at", "batches", "ends_at"),
+    [
+        (0, 2, {}, None, "", 0),  # a complete run
+        (100, 2, {}, 4, "abcdefgh", 4),  # Ctrl-C
+        (100, 2, {3: STOP}, None, "abcdefgh", 3),  # of another learner
+        (100, 1, {}, None, "ab", 2),  # the queue is closed
+    ],
+)
+def test_a_stop_ends_with_a_row_and_a_checkpoint(
+    total: int,
+    size: int,
+    others: dict[int, ControlFlags],
+    stop_at: int | None,
+    batches: str,
+    ends_at: int,
+) -> None:
+    """It must not lose the work since the last checkpoint."""
+    world = World(FakeLearner(total=total), others=others, size=size)
+    world.run(iter(batches), stop_at)
+    assert world.learner.learner_updates == ends_at
+    assert world.of_kind(*LAST) == [("row", ends_at), ("checkpoint", ends_at)]
 
 
 @pytest.mark.parametrize(("full_until", "saved"), [(3, True), (1000, False)])
@@ -231,21 +243,6 @@ def test_a_learner_tells_the_others_that_another_group_is_to_follow() -> None:
     assert world.loop.regroups
 
 
-def test_a_stop_request_to_another_learner_ends_this_one_too() -> None:
-    stop = {3: ControlFlags(stop=True, write_row=False, checkpoint=False)}
-    world = World(FakeLearner(total=100), others=stop)
-    world.run()
-    assert world.learner.learner_updates == 3
-    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
-
-
-def test_a_closed_queue_ends_with_a_row_and_a_checkpoint() -> None:
-    world = World(FakeLearner(total=100), size=1)
-    world.run(iter("ab"))
-    assert world.learner.learner_updates == 2
-    assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
-
-
 def test_a_failed_update_writes_no_checkpoint() -> None:
     """Parameters after an error must not replace good ones."""
     world = World(FakeLearner(total=100, fails_at=2))
@@ -254,28 +251,15 @@ def test_a_failed_update_writes_no_checkpoint() -> None:
     assert world.events == []
 
 
-def test_rows_are_written_when_they_are_due_and_at_the_end() -> None:
-    world = World(FakeLearner(total=5), row_due_at=(2, 4))
-    world.run()
-    assert world.of_kind("row") == [("row", 2), ("row", 4), ("row", 5)]
-    assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
-
-
-def test_checkpoints_are_written_at_their_interval() -> None:
-    """Counted from the end of the last one, so that slow saves do not follow each other."""
+def test_checkpoints_are_written_at_their_interval_each_after_a_row() -> None:
+    """Counted from the end of the last one. A checkpoint stores where the rows end."""
     world = World(FakeLearner(total=8), checkpoint_interval_s=25.0)
-
-    def ten_seconds_each() -> Iterator[int]:
-        while True:
-            world.clock.now += 10.0
-            yield 0
-
-    world.run(ten_seconds_each())
+    world.run(after_each(world, 10.0, itertools.count()))
     # Due after 30 s and 60 s; 80 s is the end.
-    assert world.of_kind("checkpoint") == [("checkpoint", 3), ("checkpoint", 6), ("checkpoint", 8)]
+    assert world.of_kind(*LAST) == [(kind, at) for at in (3, 6, 8) for kind in LAST]
 
 
-def test_a_long_update_of_many_steps_is_no_reason_to_end() -> None:
+def test_a_long_update_of_many_steps_is_neither_idle_nor_a_reason_to_end() -> None:
     """An arrival of ppo has many, which took more than 100 s with a ResNet on two cores."""
 
     class Slow(FakeLearner):
@@ -288,45 +272,22 @@ def test_a_long_update_of_many_steps_is_no_reason_to_end() -> None:
 
     hung: list[str] = []
     world = World(Slow(total=3))
-    world.run()
+    world.run(after_each(world, 3.0, itertools.count()))
     assert len(hung) == 9 and not any(hung), hung
-
-
-def test_only_the_wait_for_batches_counts_as_idle() -> None:
-    """learner_idle_fraction must say whether more actors would help."""
-
-    class Slow(FakeLearner):
-        def update(self, unrolls: Any, has_batch: list[bool], on_step: Callable[[], None]) -> Any:
-            world.clock.now += 100.0
-            return super().update(unrolls, has_batch, on_step)
-
-    world = World(Slow(total=3), row_due_at=(1,))
-
-    def three_seconds_each() -> Iterator[int]:
-        while True:
-            world.clock.now += 3.0
-            yield 0
-
-    world.run(three_seconds_each())
     assert world.idle_s == [3.0, 3.0, 3.0]
 
 
 def test_only_rank_0_writes_rows_and_checkpoints() -> None:
     """Two writers would damage checkpoints and metrics.csv."""
     others = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
-    learner = FakeLearner(total=100)
     world = World(
-        learner,
-        rank=1,
-        row_due_at=(1, 2, 3),
-        checkpoint_interval_s=1e-9,
-        others=others,
+        FakeLearner(100), rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9, others=others
     )
     world.clock.now += 1.0
     world.run(stop_at=3)
     assert [tuple(flags) for flags in world.flags] == [
-        (False, False, False, False, False),
-        (False, False, False, False, False),
+        (False,) * 5,
+        (False,) * 5,
         (True, False, False, False, False),
     ]
     # It sends its part of both rows; rank 0 waits for that.
@@ -336,19 +297,12 @@ def test_only_rank_0_writes_rows_and_checkpoints() -> None:
 def test_without_a_batch_a_learner_joins_the_update_of_the_others() -> None:
     """The step is published and carries its flags, but has no losses to record."""
     world = World(FakeLearner(total=100), row_due_at=(2,), checkpoint_interval_s=1e9)
-
-    def starved() -> Iterator[Any]:
-        yield "a"
-        for _ in range(8):
-            world.clock.now += 10.0
-            yield None
-
-    world.run(starved(), stop_at=3)
+    starved = itertools.chain("a", after_each(world, 10.0, iter([None] * 8)))
+    world.run(starved, stop_at=3)
     assert world.learner.batches == ["a"]
     assert world.learner.joined == [2, 3]
     # The others wait for a minute, but not again as long as it has no batch.
     assert [flags.wait for flags in world.flags] == [False, *[True] * 5, False, False]
-    assert [flags.stop for flags in world.flags] == [*[False] * 7, True]
     assert world.idle_s == [0.0, 60.0, 10.0]
     assert [version for version, _ in world.published] == [1, 2, 3]
     assert world.without_batch == [False, True, True]
@@ -358,16 +312,9 @@ def test_without_a_batch_a_learner_joins_the_update_of_the_others() -> None:
 def test_a_batch_is_kept_while_the_group_waits_for_another_learner() -> None:
     world = World(FakeLearner(total=3), row_due_at=(2,), checkpoint_interval_s=5.0)
     world.other_waits = 3
-
-    def five_seconds_each() -> Iterator[int]:
-        for number in itertools.count():
-            world.clock.now += 5.0
-            yield number
-
-    world.run(five_seconds_each())
+    world.run(after_each(world, 5.0, itertools.count()))
     assert world.learner.batches == [0, 1, 2]
     assert len(world.flags) == 3 + 3
-    assert [version for version, _ in world.published] == [1, 2, 3]
     assert world.idle_s == [5.0, 5.0, 5.0]
     assert world.of_kind("checkpoint")[0] == ("checkpoint", 1), "due before, but after an update"
 
@@ -376,22 +323,8 @@ def test_where_no_learner_has_a_batch_nothing_happens() -> None:
     """An update of nothing would change what the optimizer, a ring or a replay remembers."""
     world = World(FakeLearner(total=3), row_due_at=(1,), checkpoint_interval_s=100.0)
     world.other_waits = 500
-
-    def starved() -> Iterator[None]:
-        for _ in range(400):
-            world.clock.now += 1.0
-            yield None
-
-    world.run(starved())  # then its queue is closed
+    world.run(after_each(world, 1.0, iter([None] * 400)))  # then its queue is closed
     assert world.learner.learner_updates == 0
     assert world.published == world.idle_s == []
     assert [flags.stop for flags in world.flags] == [*[False] * 400, True]
     assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
-
-
-def test_a_row_is_written_before_each_checkpoint() -> None:
-    """A checkpoint stores where the rows end. Episodes since the last row would be lost."""
-    others = {2: ControlFlags(stop=False, write_row=False, checkpoint=True)}
-    world = World(FakeLearner(total=3), others=others)
-    world.run()
-    assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]

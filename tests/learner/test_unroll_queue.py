@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 
 import numpy as np
@@ -82,36 +81,18 @@ def test_batches_are_bit_for_bit_what_was_put(specs: Unroll) -> None:
     queue.close()
 
 
-def test_the_oldest_unrolls_come_first() -> None:
-    """Unrolls that wait for longer have a larger policy lag."""
-    queue = UnrollQueue(MLP_SPECS, capacity=3)  # less than a batch, and less than a put
-
-    def feed() -> None:
-        for k in range(0, 20, 5):
-            queue.put(numbered(k, 5))
-
-    feeding = InThread(feed)
-    coming = Batches(queue, batch_size=4)
-    assert [versions(following(coming)) for _ in range(5)] == [
-        list(range(k, k + 4)) for k in range(0, 20, 4)
-    ]
-    assert feeding.wait() is None
-    queue.close()
-
-
 def test_a_full_queue_makes_actors_wait() -> None:
     """Otherwise the learner's memory would fill with unrolls that are too old to learn from."""
     queue = UnrollQueue(MLP_SPECS, capacity=2)
     queue.put(numbered(0, 2))
-    putting = InThread(lambda: queue.put(numbered(2, 1)))
+    putting = InThread(lambda: queue.put(numbered(2, 3)))  # more than it holds
     threading.Event().wait(A_WHILE_S)
     assert putting.blocked
     assert queue.size() == 2
     coming = Batches(queue, batch_size=2)
     assert versions(following(coming)) == [0, 1]
+    assert versions(following(coming)) == [2, 3], "the oldest come first"
     assert putting.wait() is None
-    queue.put(numbered(3, 1))
-    assert versions(following(coming)) == [2, 3]
     queue.close()
 
 
@@ -135,6 +116,7 @@ def test_closing_wakes_a_learner_that_waits_for_a_batch(waiting: int) -> None:
     assert versions(following(coming)) == [0, 1, 2]
     if waiting:
         queue.put(numbered(3, waiting))
+    assert coming.get(0.01) is None and not coming.closed, "it meets the other learners meanwhile"
     batch = upcoming(coming)
     threading.Event().wait(A_WHILE_S)
     assert batch.blocked
@@ -142,29 +124,6 @@ def test_closing_wakes_a_learner_that_waits_for_a_batch(waiting: int) -> None:
     assert batch.wait() is None
     assert coming.closed
     assert rest(coming) == []
-
-
-def test_whole_batches_that_are_left_at_the_end_are_used() -> None:
-    queue = UnrollQueue(MLP_SPECS, capacity=8)
-    queue.put(numbered(0, 5))
-    coming = Batches(queue, batch_size=2)
-    first = versions(following(coming))
-    queue.close()
-    assert [first, *rest(coming)] == [[0, 1], [2, 3]]
-
-
-def test_there_are_no_batches_after_the_end() -> None:
-    """A stop request may come before the training loop starts."""
-    queue = UnrollQueue(MLP_SPECS, capacity=8)
-    queue.close()
-    assert upcoming(Batches(queue, batch_size=2)).wait() is None
-
-
-def test_closing_twice_is_harmless() -> None:
-    """A stop request closes the queue, and the end of the learner closes it again."""
-    queue = UnrollQueue(MLP_SPECS, capacity=1)
-    queue.close()
-    queue.close()
 
 
 def test_an_error_is_not_mistaken_for_the_end_of_the_run() -> None:
@@ -175,10 +134,6 @@ def test_an_error_is_not_mistaken_for_the_end_of_the_run() -> None:
     queue.close()
 
 
-def has_at_most(queue: UnrollQueue, count: int) -> bool:
-    return queue.size() <= count
-
-
 def test_exactly_one_batch_is_taken_ahead_of_the_update() -> None:
     """None ahead makes the learner wait; more than one makes the batches staler."""
     queue = UnrollQueue(MLP_SPECS, capacity=8)
@@ -186,31 +141,11 @@ def test_exactly_one_batch_is_taken_ahead_of_the_update() -> None:
     coming = Batches(queue, batch_size=2)
     for first, left in ((0, 4), (2, 2)):
         assert versions(following(coming)) == [first, first + 1]
-        wait_until(functools.partial(has_at_most, queue, left), what="batch taken ahead")
+        wait_until(lambda most=left: queue.size() <= most, what="batch taken ahead")  # type: ignore
         threading.Event().wait(A_WHILE_S)
         assert queue.size() == left
     queue.close()
-
-
-def test_the_size_is_the_number_of_waiting_unrolls() -> None:
-    """It is queue_size in metrics.csv, where 0 says that actors are the bottleneck."""
-    queue = UnrollQueue(MLP_SPECS, capacity=5)
-    assert queue.size() == 0
-    queue.put(numbered(0, 3))
-    assert queue.size() == 3
-    queue.close()
-
-
-def test_who_does_not_wait_for_long_gets_the_batch_later() -> None:
-    """A learner without a batch meets the others again and again."""
-    queue = UnrollQueue(MLP_SPECS, capacity=8)
-    coming = Batches(queue, batch_size=2)
-    queue.put(numbered(0, 1))
-    assert [coming.get(0.0), coming.get(0.01)] == [None, None]
-    assert not coming.closed
-    queue.put(numbered(1, 1))
-    assert versions(following(coming)) == [0, 1]
-    queue.close()
+    assert rest(coming) == [[4, 5], [6, 7]], "whole batches that are left at the end are used"
 
 
 class Newest:
@@ -232,12 +167,17 @@ def of_version(version: int, count: int) -> Unroll:
 
 
 def test_what_became_stale_in_the_queue_is_dropped_when_it_is_taken() -> None:
-    """If it stayed, every later batch would hold unrolls of the version before, for good."""
+    """If it stayed, every later batch would hold unrolls of the version before, for good.
+
+    So no batch is taken ahead that the update makes stale.
+    """
     newest = Newest(1)
     queue = newest.queue()
     coming = Batches(queue, batch_size=2)
     queue.put(of_version(1, 3))  # one actor, that waited too long, sent a second one
     assert versions(following(coming)) == [1, 1]
+    threading.Event().wait(A_WHILE_S)
+    assert queue.size() == 1
     for version in (2, 3):
         newest.version = version
         queue.put(of_version(version, 2))
@@ -246,37 +186,6 @@ def test_what_became_stale_in_the_queue_is_dropped_when_it_is_taken() -> None:
     assert queue.size() == 0
     queue.close()
     assert rest(coming) == []
-
-
-def test_no_batch_is_taken_ahead_that_the_update_makes_stale() -> None:
-    newest = Newest(1)
-    queue = newest.queue()
-    coming = Batches(queue, batch_size=2)
-    queue.put(of_version(1, 4))
-    assert versions(following(coming)) == [1, 1]
-    threading.Event().wait(A_WHILE_S)
-    assert queue.size() == 2
-    newest.version = 2  # the update
-    batch = upcoming(coming)
-    wait_until(lambda: newest.dropped == 2, what="the stale unrolls are dropped")
-    queue.put(of_version(2, 2))
-    assert batch.wait() == [2, 2]
-    queue.close()
-
-
-def test_a_part_of_a_batch_that_became_stale_while_it_waited_is_dropped() -> None:
-    """Other learners of the group go on without one whose batch is not complete."""
-    newest = Newest(1)
-    queue = newest.queue()
-    coming = Batches(queue, batch_size=3)
-    queue.put(of_version(1, 2))
-    assert coming.get(0.0) is None
-    newest.version = 2  # an update without this learner's batch
-    queue.put(of_version(2, 3))
-    batch = following(coming)
-    assert versions(batch) == [2] * 3
-    assert newest.dropped == 2
-    queue.close()
 
 
 def test_a_whole_batch_that_became_stale_before_it_was_used_is_dropped() -> None:

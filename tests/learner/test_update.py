@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,9 @@ import tree
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import explained_variance
-from impala_tf.learner.peers import Peers
 from impala_tf.learner.policy import time_major
 from impala_tf.learner.step import dense_gradients
-from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll
 from tests.helpers.agents import make_agent
@@ -44,27 +39,11 @@ def global_norm(arrays: list[np.ndarray]) -> float:
     return float(np.sqrt(sum(np.sum(np.square(array)) for array in arrays)))
 
 
-def parts_of(agent: Agent, settings: Config) -> list[list[int]]:
-    """Returns the places of the variables that are clipped together."""
-    zeros = layout_of(SPEC).network_specs(1)
-    step = tf.nest.map_structure(lambda spec: tf.ones(spec.shape, spec.dtype), zeros)
-    with tf.GradientTape() as tape:
-        outputs, _ = agent.step(step, agent.initial_state(1))
-    found = tape.gradient(outputs.policy_logits, agent.trainable_variables)
-    places = range(len(found))
-    policy = [place for place in places if found[place] is not None]
-    baseline = [place for place in places if found[place] is None]
-    assert (len(baseline) > 2) is settings.agent.agent_name.startswith("Separate")
-    is_separate = len(baseline) > 2 and settings.optimizer.clip_separately
-    return [policy, baseline] if is_separate else [policy + baseline]
-
-
 class ByHand:
     """RMSProp after clipping, in NumPy: epsilon inside the root, mean squares that start at 1."""
 
-    def __init__(self, settings: Config, arrays: list[np.ndarray], agent: Agent) -> None:
+    def __init__(self, settings: Config, arrays: list[np.ndarray]) -> None:
         self._optimizer = settings.optimizer
-        self._parts = parts_of(agent, settings)
         self._before = [array.astype(np.float64) for array in arrays]
         self._arrays = list(self._before)
         self._squares = [np.ones_like(array) for array in self._arrays]
@@ -72,12 +51,11 @@ class ByHand:
 
     def update(self, gradients: list[np.ndarray], learning_rate: float) -> None:
         o = self._optimizer
-        scales = np.ones(len(gradients))
-        if (limit := o.gradients_clipping) > 0:
-            for part in self._parts:
-                scales[part] = min(1.0, limit / global_norm([gradients[k] for k in part]))
+        scale, limit = 1.0, o.gradients_clipping
+        if limit > 0:
+            scale = min(1.0, limit / global_norm(gradients))
         for k, gradient in enumerate(gradients):
-            g = scales[k] * gradient
+            g = scale * gradient
             self._squares[k] = o.decay * self._squares[k] + (1 - o.decay) * g * g
             step = learning_rate * g / np.sqrt(self._squares[k] + o.epsilon)
             self._moments[k] = o.momentum * self._moments[k] + step
@@ -116,20 +94,16 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
     "flags",
     [
         {"gradients_clipping": 0.5},
-        {"gradients_clipping": 0.5, "clip_separately": True},
         {"gradients_clipping": 1e6, "decay": 0.9},
         {"gradients_clipping": 0.0, "momentum": 0.7},
     ],
-    ids=["clipped", "clipped separately", "not reached", "off, momentum"],
+    ids=["clipped", "not reached", "off, momentum"],
 )
 def test_three_updates_equal_those_by_hand(agent_name: str, flags: dict[str, Any]) -> None:
-    """What the table of hyperparameters says is what happens to the parameters.
-
-    If the baseline's gradient is clipped on its own, its errors do not slow down the policy.
-    """
+    """What the table of hyperparameters says is what happens to the parameters."""
     learner, agent = make(agent_name, **flags)
     settings = config(agent_name=agent_name, **flags)
-    by_hand = ByHand(settings, learner.parameters(), agent)
+    by_hand = ByHand(settings, learner.parameters())
     for update in range(3):
         unrolls = batch(agent, seed=update)
         gradients = gradients_of(agent, unrolls, settings)
@@ -140,30 +114,6 @@ def test_three_updates_equal_those_by_hand(agent_name: str, flags: dict[str, Any
         # Annealed linearly from 0.05 at frame 0 to 0 after 10 updates.
         by_hand.update(gradients, learning_rate=0.05 * (1 - update / 10))
         by_hand.assert_equals(learner)
-
-
-def test_three_updates_with_adam_equal_those_by_hand() -> None:
-    """Kingma and Ba (2015), algorithm 1."""
-    settings = config(agent_name="MLPAgent", optimizer="adam", epsilon=1e-3)
-    learner, agent = make("MLPAgent", optimizer="adam", epsilon=1e-3)
-    start = [array.astype(np.float64) for array in learner.parameters()]
-    arrays = [array.copy() for array in start]
-    first, second = ([np.zeros_like(array) for array in arrays] for _ in range(2))
-    for update in range(3):
-        unrolls = batch(agent, seed=update)
-        gradients = gradients_of(agent, unrolls, settings)
-        scale = min(1.0, 40.0 / global_norm(gradients))
-        rate = 0.05 * (1 - update / 10)
-        for k, gradient in enumerate(gradients):
-            g = scale * gradient
-            first[k] = 0.9 * first[k] + 0.1 * g
-            second[k] = 0.999 * second[k] + 0.001 * g * g
-            mean = first[k] / (1 - 0.9 ** (update + 1))
-            square = second[k] / (1 - 0.999 ** (update + 1))
-            arrays[k] = arrays[k] - rate * mean / (np.sqrt(square) + 1e-3)
-        learner.update(unrolls)
-    for got, expected, before in zip(learner.parameters(), arrays, start, strict=True):
-        np.testing.assert_allclose(got - before, expected - before, rtol=5e-3, atol=1e-5)
 
 
 def test_every_statistic_has_its_own_value() -> None:
@@ -204,7 +154,7 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     mine = gradients_of(agent, unrolls, settings)
     # One of the four learners has no batch, and must not make the step of the others smaller.
     mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0], others[1], strict=True)]
-    by_hand = ByHand(settings, learner.parameters(), agent)
+    by_hand = ByHand(settings, learner.parameters())
     by_hand.update(mean, learning_rate=0.05)
     stats = learner.update(unrolls, [True, True, True, False])
     assert stats is not None
@@ -221,7 +171,7 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     settings = config()
     other = sent(agent, 1)
     learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
-    by_hand = ByHand(settings, learner.parameters(), agent)
+    by_hand = ByHand(settings, learner.parameters())
     by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
     assert learner.update(None, [False, True]) is None
     by_hand.assert_equals(learner)
@@ -253,30 +203,6 @@ def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
     assert learner.learning_rate == 0
 
 
-def test_a_learner_resumes_from_its_variables_and_counters() -> None:
-    """Without the optimizer's slots or the counters, a resumed run would train differently."""
-    first, agent = make(momentum=0.5)
-    unrolls = [batch(agent, seed=k) for k in range(4)]
-    for each in unrolls[:2]:
-        first.update(each)
-    saved = {name: [v.numpy() for v in part.variables] for name, part in first.trackables().items()}
-    counters = first.counters()
-    for each in unrolls[2:]:
-        first.update(each)
-
-    second, _ = make(momentum=0.5)
-    for name, part in second.trackables().items():
-        for variable, array in zip(part.variables, saved[name], strict=True):
-            variable.assign(array)
-    second.restore_counters(counters)
-    for each in unrolls[2:]:
-        second.update(each)
-
-    assert second.counters() == first.counters()
-    for got, expected in zip(second.parameters(), first.parameters(), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
-
-
 def test_published_parameters_do_not_change_with_the_next_update() -> None:
     """Actors fetch them during the next update, and must not get half of each."""
     learner, agent = make()
@@ -286,33 +212,6 @@ def test_published_parameters_do_not_change_with_the_next_update() -> None:
     for array, kept in zip(published, before, strict=True):
         np.testing.assert_array_equal(array, kept)
     assert any(np.any(a != b) for a, b in zip(published, learner.parameters(), strict=True))
-
-
-def test_a_real_learner_and_the_training_loop_complete_a_run() -> None:
-    learner, agent = make()
-    versions: list[int] = []
-    saves: list[int] = []
-    recorded: list[float] = []
-    recorder: Any = SimpleNamespace(
-        record_update=lambda stats, idle_s, all_reduce_s: recorded.append(float(stats.loss_total)),
-        row_due=lambda: False,
-        interval=dict,
-        write_row=lambda intervals, progress: None,
-    )
-    loop = TrainingLoop(
-        learner,
-        lambda version, arrays: versions.append(version),
-        recorder,
-        lambda: saves.append(learner.environment_frames),
-        Peers(LearnerGroup(), ["127.0.0.1:1"]),
-        checkpoint_interval_s=1e9,
-    )
-    seeds = itertools.count()
-    coming: Any = SimpleNamespace(get=lambda s: batch(agent, seed=next(seeds)), closed=False)
-    loop.run(coming, lambda: False)
-    assert versions == list(range(1, 11))
-    assert len(recorded) == 10 and np.isfinite(recorded).all()
-    assert saves == [10 * B * T * SPEC.frames_per_step]
 
 
 def test_a_batch_becomes_time_major_and_nothing_else_moves() -> None:

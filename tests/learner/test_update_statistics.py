@@ -14,7 +14,7 @@ from impala_tf.config import AgentConfig
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.agents import make_agent
-from tests.helpers.learners import SPEC, B, GroupOf, T, batch, config, make, sent
+from tests.helpers.learners import SPEC, B, GroupOf, T, batch, config, sent
 from tests.helpers.samples import image_spec
 from tests.helpers.unrolls import random_unrolls
 
@@ -68,20 +68,6 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_appo_with_one_use_and_no_clip_updates_as_impala_does() -> None:
-    """So what the two learn can be compared flag by flag."""
-    one, agent = make(algorithm="appo", surrogate_clipping=0.0, ring_batches=1)
-    other, _ = make(algorithm="impala")
-    for theirs, mine in zip(other.parameters_and_slots(), one.parameters_and_slots(), strict=True):
-        theirs.assign(mine)
-    before = one.parameters()
-    for seed in range(3):
-        one.update(batch(agent, seed))
-        other.update(batch(agent, seed))
-    for got, expected, start in zip(one.parameters(), other.parameters(), before, strict=True):
-        np.testing.assert_allclose(got - start, expected - start, rtol=1e-3, atol=1e-6)
-
-
 def after_one_batch(**flags: Any) -> tuple[Learner, ObservationNormalizer, np.ndarray]:
     """Returns a learner that has used a batch twice, its normaliser, and what the batch showed."""
     settings = config(observation_normalization="elementwise", updates_per_batch=2, **flags)
@@ -123,9 +109,15 @@ def test_pixels_are_counted_for_as_many_steps_as_the_flag_says(steps: int) -> No
     assert np.any(normalizer.mean.numpy()) == (steps > 0)
 
 
-def test_ppo_observes_every_step_of_a_batch_once() -> None:
-    """Its first minibatch alone is a part of them."""
-    _, normalizer, seen = after_one_batch(algorithm="ppo", minibatches=3)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"algorithm": "ppo", "minibatches": 3},  # the first minibatch alone is a part of them
+        {"algorithm": "dqn", "agent_name": "MLPAgent", "replay_start_steps": 10**5},  # yet to learn
+    ],
+)
+def test_every_step_of_a_batch_is_observed_once_when_it_arrives(flags: dict[str, Any]) -> None:
+    _, normalizer, seen = after_one_batch(**flags)
     np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-3)
 
 

@@ -80,7 +80,7 @@ def observe(run: Run, mean: float, count: float) -> None:
     moments = Moments(
         tf.constant([count]), tf.fill((1, *shape), mean), tf.fill((1, *shape), 4.0 * count)
     )
-    run.learner.trackables()["observation_statistics"].add([moments])
+    run.learner.trackables()["observation_statistics"].add(moments)
 
 
 @pytest.mark.parametrize(

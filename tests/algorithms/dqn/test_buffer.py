@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import tree
 
 from impala_tf.agents.inputs import time_major, to_network
 from impala_tf.agents.returns import n_step_returns
-from impala_tf.algorithms.dqn.buffer import ReplayBuffer, Sample
+from impala_tf.algorithms.dqn.buffer import ReplayBuffer
+from impala_tf.algorithms.dqn.replay import replayed
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import EnvironmentSpec, EnvOutput
+from tests.helpers.agents import make_agent
 from tests.helpers.replays import A, T, config_of, specs_of, unrolls_of
 from tests.helpers.samples import image_spec, vector_spec
 
@@ -97,19 +100,14 @@ def test_uniform_replay_draws_every_step_equally_often() -> None:
     np.testing.assert_array_equal(sample.weights, 1.0)
 
 
-def test_its_size_is_known_before_it_is_full() -> None:
-    """1,000 unrolls of 9 frames of 120 bytes: stacks share theirs. The rest is small."""
-    spec = image_spec((12, 10, 4), 4)
-    replay = ReplayBuffer(specs_of(spec), layout_of(spec), config_of(replay_capacity=1000 * T), 1)
-    assert replay.capacity == 1000 * T
-    assert 1_080_000 < replay.nbytes < 1_500_000
-
-
-def test_two_draws_with_one_seed_are_equal() -> None:
-    spec = vector_spec(num_actions=A)
-    samples: list[Sample] = []
-    for _ in range(2):
-        replay = replay_of(spec)
+def test_the_learners_of_a_group_draw_other_steps() -> None:
+    """Equal draws would make the mean gradient of a group less varied than its batches."""
+    spec, drawn = vector_spec(num_actions=A), []
+    agent = make_agent("MLPAgent", spec, heads="q_values")
+    for rank in (0, 0, 1):
+        group = SimpleNamespace(rank=rank, members=(0, 1))
+        step: Any = SimpleNamespace(agent=agent, layout=layout_of(spec), group=group)
+        replay = replayed(step, spec, config_of()).replay
         replay.add(unrolls_of(spec, 4))
-        samples.append(replay.draw(10)[1])
-    tree.map_structure(np.testing.assert_array_equal, *samples)
+        drawn.append(replay.draw(50)[0].tolist())
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,10 +36,3 @@ def test_rounding_never_leads_to_an_index_without_weight() -> None:
     tree = SumTree(6)
     tree.set(np.arange(3), np.array([0.1, 0.2, 0.3]))
     assert tree.find(np.array([np.nextafter(tree.total, 1), tree.total])).tolist() == [2, 2]
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 1000])
-def test_the_last_index_can_be_drawn(capacity: int) -> None:
-    tree = SumTree(capacity)
-    tree.set(np.array([capacity - 1]), np.array([2.0]))
-    assert tree.find(np.array([0.0, 1.9])).tolist() == [capacity - 1] * 2
