@@ -196,9 +196,10 @@ class Peers:
         elapsed_s = self._clock() - since
         if activity == "waits" or not self._others or elapsed_s < self._hung_s:
             return ""
+        name = self._names([self.group.rank])
         if activity == "works":
-            return f"{self._name}: has hung for {elapsed_s:.0f} s after an update"
-        return f"{self._name}: has waited {elapsed_s:.0f} s for {self._awaited()} in an update"
+            return f"{name}: has hung for {elapsed_s:.0f} s after an update"
+        return f"{name}: has waited {elapsed_s:.0f} s for {self._awaited()} in an update"
 
     def lost(self) -> str:
         """Returns the names of the lost learners. Call it before closing this learner's port."""
@@ -206,10 +207,6 @@ class Peers:
         if len(self._others) > 1:
             time.sleep(self._limits.late_s)
         return f"{', '.join(gone)} (no answer)" if gone else "another learner"
-
-    @property
-    def _name(self) -> str:
-        return self._names([self.group.rank])
 
     def _awaited(self) -> str:
         if gone := self._unreachable():

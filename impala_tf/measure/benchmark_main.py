@@ -89,7 +89,17 @@ def main(given: Given) -> int:
         "advice": ADVICE[limit],
     }
     if config.benchmark.json:
-        rows = [{"name": name, **_figures(part)} for name, part in parts.items()]
+        rows = [
+            {
+                "name": name,
+                "agent_steps_per_s": part.steps_per_s,
+                "core_us_per_step": part.core_us_per_step,
+                "device": part.device,
+                "peak_memory_mb": part.peak_memory_mb,
+                "precision": part.precision,
+            }
+            for name, part in parts.items()
+        ]
         print(json.dumps({**totals, "parts": rows}))
         return 0
     console = in_processes.console_of()
@@ -108,16 +118,6 @@ def _measured(what: What, config: Config, spec: EnvironmentSpec) -> Measured:
     if what != "update" or configs.algorithm(config.loss.algorithm).replays:
         return part
     return part._replace(steps_per_s=part.steps_per_s / config.optimizer.updates_per_batch)
-
-
-def _figures(part: Measured) -> dict[str, Any]:
-    return {
-        "agent_steps_per_s": part.steps_per_s,
-        "core_us_per_step": part.core_us_per_step,
-        "device": part.device,
-        "peak_memory_mb": part.peak_memory_mb,
-        "precision": part.precision,
-    }
 
 
 def _medians_of_run(flags: list[str]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from impala_tf.config import LossConfig
 from impala_tf.learner import losses
 from impala_tf.learner.losses import Scales
 from impala_tf.learner.transitions import Estimates, Transitions
+from tests.helpers.formulas import paper_advantages, paper_vs
 from tests.helpers.losses import loss_config
 
 T, B, A = 7, 3, 4
@@ -101,37 +102,24 @@ def test_the_ppo_objective_equals_its_formula_and_has_its_gradient() -> None:
     config = loss_config(surrogate_clipping=0.2)
     found = objective_of(steps, lambda s: ppo.objective(s, tf.constant(advantages), config))
     ratios = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy())
-    for t in range(T):
-        for b in range(B):
-            ratio, advantage = float(ratios[t, b]), float(advantages[t, b])
-            expected = surrogate(ratio, advantage, 0.2)
-            assert found.objective[t, b] == pytest.approx(expected, rel=1e-4)
-            # d ratio / d log pi = ratio
-            moved = surrogate(ratio * 1.0001, advantage, 0.2)
-            assert found.gradient[t, b] == pytest.approx((moved - expected) / 1e-4, rel=1e-2)
+    for t, b in np.ndindex(T, B):
+        ratio, advantage = float(ratios[t, b]), float(advantages[t, b])
+        expected = surrogate(ratio, advantage, 0.2)
+        assert found.objective[t, b] == pytest.approx(expected, rel=1e-4)
+        # d ratio / d log pi = ratio
+        moved = surrogate(ratio * 1.0001, advantage, 0.2)
+        assert found.gradient[t, b] == pytest.approx((moved - expected) / 1e-4, rel=1e-2)
     assert (found.gradient == 0).any() and (found.gradient != 0).any()
 
 
-def vtrace_advantage(steps: Transitions, t: int, b: int) -> float:
-    """rho_t (r_t + gamma v_{t+1} - V(x_t)), with v from the definition (equation 1)."""
-    rho = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy()) * steps.valid.numpy()
-    clipped = np.minimum(rho, 1.0)
-    values = np.concatenate([steps.values, steps.bootstrap_value[None]])
-
-    def v(s: int) -> float:
-        total, factor = float(values[s, b]), 1.0
-        for k in range(s, T):
-            discount = float(steps.discounts[k, b])
-            delta = float(steps.rewards[k, b]) + discount * values[k + 1, b] - values[k, b]
-            total += factor * clipped[k, b] * delta
-            factor *= discount * clipped[k, b]
-        return total
-
-    following = v(t + 1) if t + 1 < T else float(steps.bootstrap_value[b])
-    return float(
-        clipped[t, b]
-        * (steps.rewards[t, b] + steps.discounts[t, b] * following - steps.values[t, b])
-    )
+def vtrace_advantages(steps: Transitions) -> Floats:
+    """The formulas of V-trace, where a step into a reset has the ratio 0."""
+    log_rhos = np.where(steps.valid, steps.log_probs - steps.behaviour_log_probs, -np.inf)
+    named = (steps.discounts, steps.rewards, steps.values, steps.bootstrap_value)
+    discounts, rewards, values, bootstrap = (np.asarray(each, np.float64) for each in named)
+    common = (log_rhos, discounts, rewards, values, bootstrap)
+    found: Floats = paper_advantages(*common, paper_vs(*common, 1.0, 1.0, 1.0), 1.0)
+    return found
 
 
 def appo_objective(steps: Transitions, config: LossConfig) -> Gradients:
@@ -145,12 +133,10 @@ def test_the_appo_objective_is_the_surrogate_of_v_trace() -> None:
     config = loss_config(algorithm="appo", surrogate_clipping=0.3)
     found = appo_objective(steps, config)
     ratios = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy())
-    for t in range(T):
-        for b in range(B):
-            ratio = float(ratios[t, b])
-            advantage = vtrace_advantage(steps, t, b) / ratio
-            expected = surrogate(ratio, advantage, 0.3)
-            assert found.objective[t, b] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    advantages = vtrace_advantages(steps) / ratios
+    for t, b in np.ndindex(T, B):
+        expected = surrogate(ratios[t, b], advantages[t, b], 0.3)
+        assert found.objective[t, b] == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
 def test_ratios_stay_finite_for_very_different_policies() -> None:
@@ -189,9 +175,8 @@ def test_scaling_by_the_batch_has_the_gradient_of_its_formula(name: str) -> None
     valid = steps.valid.numpy()
     ratios = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy())
     rhos = np.minimum(ratios, 1.0)
-    weighted = np.array([[vtrace_advantage(steps, t, b) for b in range(B)] for t in range(T)])
-    total = sum(rhos[t, b] for t in range(T) for b in range(B) if valid[t, b])
-    mean = sum(weighted[t, b] for t in range(T) for b in range(B) if valid[t, b]) / total
+    weighted = vtrace_advantages(steps)
+    mean = weighted[valid].sum() / rhos[valid].sum()
     expected = np.where(valid, weighted - rhos * mean, 0.0)
     expected /= np.sqrt(np.mean(expected[valid] ** 2))
     found = policy_gradient(steps, algorithm=name, surrogate_clipping=0.0)

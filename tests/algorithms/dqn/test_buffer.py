@@ -10,15 +10,38 @@ import pytest
 import tensorflow as tf
 import tree
 
+from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.inputs import time_major, to_network
 from impala_tf.agents.returns import n_step_returns
 from impala_tf.algorithms.dqn.buffer import ReplayBuffer
 from impala_tf.algorithms.dqn.replay import replayed
+from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
-from impala_tf.types import EnvironmentSpec, EnvOutput
+from impala_tf.types import EnvironmentSpec, EnvOutput, Unroll
 from tests.helpers.agents import make_agent
-from tests.helpers.replays import A, T, config_of, specs_of, unrolls_of
-from tests.helpers.samples import image_spec, vector_spec
+from tests.helpers.samples import image_spec, resolved_config, vector_spec
+from tests.helpers.unrolls import random_unrolls
+
+T, A = 5, 4
+
+
+def config_of(**flags: Any) -> Config:
+    usual = {
+        "algorithm": "dqn", "agent_name": "MLPAgent", "unroll_length": T, "batch_size": 2,
+        "replay_capacity": 4 * T, "n_step": 2, "reward_clipping": "none",
+    }  # fmt: skip
+    return resolved_config(**{**usual, **flags})
+
+
+def specs_of(spec: EnvironmentSpec) -> Unroll:
+    name = "MLPAgent" if spec.kind == "vector" else "ShallowConvNetAgent"
+    return unroll_specs(make_agent(name, spec, heads="q_values"), spec, T)
+
+
+def unrolls_of(spec: EnvironmentSpec, count: int, seed: int = 0) -> Unroll:
+    found = random_unrolls(specs_of(spec), count, seed)
+    versions = 100 * seed + np.arange(count)
+    return found._replace(parameter_version=versions, td_errors=np.abs(found.td_errors))
 
 
 def replay_of(spec: EnvironmentSpec, **flags: Any) -> ReplayBuffer:
