@@ -19,7 +19,7 @@ CARTPOLE = "--level_name=CartPole-v1"
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--level_name=PongNoFrameskp-v4"], "PongNoFrameskip-v4"),
+        (["--level_name=Breakot-v4"], "BreakoutNoFrameskip-v4"),
         (["--level_name=procgen:coinrum"], "coinrun"),
         (["--level_name=retro:SonicTheHedgehog-Genesis-v0"], " -m stable_retro.import"),
         ([CARTPOLE, "--agent_name=CartAgent"], "MLPAgent"),
