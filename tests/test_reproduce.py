@@ -57,7 +57,6 @@ def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> Non
     ("text", "flags", "problem"),
     [
         (None, (), "band.csv: no such file"),
-        ("wall_time_s,agent_steps\n1,2\n", (), "band.csv: is not a band"),
         ("# flags: \nagent_steps,minimum_return\n", (), "band.csv: is not a band"),
         (None, ("--write_band", "--batch_sze=3"), "--batch_sze: no such flag"),
         (None, ("--write_band", "--agent_name=ResNetAgent"), "--agent_name=ResNetAgent: takes"),

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import benchmark
-import many_runs
 import pytest
 
 from tests.helpers.runs import PROJECT
@@ -80,30 +79,6 @@ def test_a_wrong_flag_ends_a_benchmark_at_once_with_the_runs_own_line(command: s
     done = call("benchmark.py", command, "--unroll_length=many")
     assert done.returncode != 0
     assert "--unroll_length=many" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("code", "limit_s", "shown"),
-    [
-        ("raise SystemExit('--unroll_length: must be more')", 60.0,
-         "ended with 1; the end of learner.log:\n--unroll_length: must be more"),
-        ("import time; time.sleep(60)", 0.5, "no progress in 0.5 s; the end of learner.log:"),
-    ],
-)  # fmt: skip
-def test_a_script_does_not_wait_without_end(
-    tmp_path: Path, code: str, limit_s: float, shown: str
-) -> None:
-    """The reason is in the log, which the script is about to delete."""
-    log = tmp_path / "learner.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=output, stderr=output)
-    try:
-        with pytest.raises(SystemExit) as caught:
-            many_runs.wait_for(lambda: False, process, log, limit_s)
-        assert caught.value.code == shown
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.long

@@ -27,10 +27,8 @@ def observations(env: EnvironmentConfig, count: int = 40) -> np.ndarray:
     [
         ("PongNoFrameskip-v4", "pong"),
         ("Pong-v4", "pong"),
-        ("PongDeterministic-v4", "pong"),
         ("ALE/MsPacman-v5", "ms_pacman"),
         ("ale_py:ALE/UpNDown-v5", "up_n_down"),
-        ("TetrisNoFrameskip-v4", "tetris"),
     ],
 )
 def test_every_id_of_a_game_means_the_standard_protocol(name: str, rom: str) -> None:

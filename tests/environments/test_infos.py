@@ -13,7 +13,6 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.infos import InfoMetrics, only_numbers
 from impala_tf.environments.many_levels import ManyLevels
-from impala_tf.environments.spaces import Simplify
 from impala_tf.types import ActionSpec
 
 NAMES = ("score", "end/distance", "nowhere")
@@ -86,19 +85,6 @@ def test_values_of_any_kind_reach_nobody_but_numbers_do():
         "large": 10**400,
     }  # fmt: skip
     assert only_numbers(odd) == {"score": 3.0, "small": 2.0, "end/distance": 4.0}
-
-
-def test_a_key_may_be_a_number_here_and_a_dictionary_there():
-    """Gymnasium's vector environments cannot hold both under one name."""
-
-    class Varies(Tells):
-        def step(self, action: int):
-            *result, info = super().step(action)
-            return *result, {**info, "end": 1.0 if self._score > 1 else {"distance": 2.0}}
-
-    infos = InfoMetrics(("end", "end/distance"))
-    vector = SyncVectorEnv([lambda: Simplify(Varies(2, 0.5)), lambda: Simplify(Varies(2, 7.0))])
-    assert told(vector, 2, infos) == {0: (None, 2.0), 1: (1.0, None)}
 
 
 @pytest.mark.parametrize(

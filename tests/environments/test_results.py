@@ -10,8 +10,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 
 from impala_tf.config import ConfigError
-from impala_tf.environments import guarded, results
-from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
+from impala_tf.environments import results
+from impala_tf.environments.guarded import GuardedEnvironment
 from tests.helpers.games import BROKEN_WORLDS, guarded_level, level
 
 MISFIT, LIMITED = f"{BROKEN_WORLDS}:FaultyCartPole", f"{BROKEN_WORLDS}:limited"
@@ -58,24 +58,13 @@ def test_a_level_that_never_fits_is_refused_in_one_line(
     assert all(word in problem for word in words), problem
 
 
-def test_one_that_has_fitted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rare fault is no reason to end a run of days."""
-    monkeypatch.setattr(guarded, "MAX_RESTARTS", 1)
-    monkeypatch.setattr(guarded, "_UNPROVEN_PAUSE_S", 0)
-    with pytest.raises(BrokenTooOftenError, match="broke 2 times.*ValueError"):
-        play(MISFIT, False, 20, fault="shape", at_step=5)
-    assert play(MISFIT, False, 6, fault="shape", at_step=5).restarts == 1
-
-
 @pytest.mark.parametrize(
     ("space", "fitting", "misfits"),
     [
         (Discrete(3), [2, True, np.int64(0), np.ones(1, int)], [-1, 3, 1.0, "a", [1, 2]]),
-        (Discrete(3, start=1), [1, 3], [0]),
         (MultiDiscrete([2, 3]), [(1, 2), np.zeros(2, np.uint8)], [(2, 0), (0, -1), (0,)]),
         (MultiBinary(3), [[0, 1, 1], np.ones(3, bool)], [[0, 1], [0, 1, 2]]),
         (Box(0, 255, (2, 2), np.uint8), [np.zeros((2, 2), np.uint8)], [np.zeros((2, 2), int)]),
-        (Box(0, 9, (2,), np.int32), [np.zeros(2, np.uint8)], [np.zeros(2), ["a", "b"]]),
         (Box(0, 1, (2,), np.float32), [[0, 1], np.zeros(2), np.array([9, 9])], [["a", "b"]]),
         (Box(0, 9, (4, 4, 3), np.int32), [np.zeros((4, 4, 3))], [[1, [2, 3]]]),  # scaled to uint8
         (
@@ -83,7 +72,6 @@ def test_one_that_has_fitted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> N
             [{"far": {"eye": np.zeros(2)}, "near": np.zeros(3)}],
             [np.zeros(3), None, {"near": np.zeros(3)}, {"far": {"eye": np.zeros(3)}}],
         ),
-        (Dict({"near": Box(0, 1, (3,))}), [np.zeros((), [("near", np.float32, 3)])[()]], []),
         (
             Tuple([Box(0, 1, (2,)), Discrete(3)]),
             [(np.zeros(2), 1)],

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from impala_tf.config import Given, command_line
-from impala_tf.frontend.join import LEFT
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
 
@@ -30,14 +29,6 @@ def given_to_node(number: int) -> Given:
         patch.setenv("SKYPILOT_NODE_IPS", "\n".join(f"10.0.0.{node}" for node in nodes))
         patch.delenv("TF_CONFIG", raising=False)
         return command_line.parse(words)
-
-
-def test_the_keys_are_those_of_a_task() -> None:
-    assert TASK.keys() == {
-        "name", "num_nodes", "resources", "workdir", "file_mounts", "setup", "run",
-    }  # fmt: skip
-    assert TASK["resources"]["job_recovery"]["recover_on_exit_codes"] == [LEFT]
-    assert TASK["workdir"] == ".", "the project's folder"
 
 
 def test_each_node_finds_its_part_and_the_learner() -> None:

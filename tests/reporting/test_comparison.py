@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from impala_tf.reporting import comparison, numbers, runs, statistics
+from impala_tf.reporting import comparison, runs, statistics
 from impala_tf.reporting.comparison import Level
 from tests.helpers.logdirs import Row, rows, write_run
 
@@ -123,14 +123,11 @@ def test_only_a_seed_that_has_finished_keeps_its_return(
     assert (curve.x[-1], curve.mean[-1]) == (end, pytest.approx(mean))
 
 
-FIVE = [3.0, 9.5, 4.0, 7.0, 5.5]
-OTHERS = [1.0, 6.0, 2.0, 4.5]
-
-
 def test_the_p_value_is_scipys_and_defined_without_any_spread() -> None:
     """All seeds of CartPole end with 500."""
-    expected = scipy.stats.ttest_ind(FIVE, OTHERS, equal_var=False).pvalue
-    assert statistics.welch_p_value(FIVE, OTHERS) == pytest.approx(expected)
+    samples = [3.0, 9.5, 4.0, 7.0, 5.5], [1.0, 6.0, 2.0, 4.5]
+    expected = scipy.stats.ttest_ind(*samples, equal_var=False).pvalue
+    assert statistics.welch_p_value(*samples) == pytest.approx(expected)
     assert statistics.welch_p_value([500.0] * 3, [500.0] * 3) == 1
     assert statistics.welch_p_value([500.0] * 3, [9.0] * 3) == 0
 
@@ -146,21 +143,3 @@ def test_chance_alone_seldom_names_a_winner() -> None:
     """Three equal settings with three seeds each, drawn 400 times: 5 % at most would be right."""
     draws = np.random.default_rng(1).normal(size=(400, 3, 3))
     assert sum(len(statistics.leaders(draw.tolist())) == 1 for draw in draws) <= 0.05 * 400
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        (numbers.count(45_123), "45.1 k"),
-        (numbers.count(1_687_206), "1.69 M"),
-        (numbers.count(999_600), "1 M"),
-        (numbers.mean_return(-20.62), "-20.6"),
-        (numbers.mean_return(-1e-12), "0.00"),
-        (numbers.mean_return(12_345.6), "12,346"),
-        (numbers.spread([100.0, 140.0], numbers.mean_return), "120.0 (100.0 to 140.0)"),
-        (numbers.spread([0.5], numbers.mean_return), "0.50"),
-        (numbers.spread([], numbers.mean_return), "–"),
-    ],
-)
-def test_figures_are_short(text: str, shown: str) -> None:
-    assert text == shown

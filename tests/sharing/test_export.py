@@ -116,14 +116,8 @@ def test_the_hub_reads_the_card(folder: Path) -> None:
     assert result.metric_type == "mean_reward"
     assert result.metric_value == f"{evaluation['mean']:.2f} +/- {evaluation['std']:.2f}"
     commit = json.loads((folder / "run" / "config.json").read_text())["git_commit"]
-    for text in (
-        evaluation["protocol"],
-        commit,
-        "--config=config.yaml",
-        "| 3 | ",
-        "(curve.svg)",
-    ):
-        assert text in found.text
+    promised = (evaluation["protocol"], commit, "--config=config.yaml", "| 3 | ", "(curve.svg)")
+    assert all(text in found.text for text in promised)
     for path in shared.iterdir():
         assert path.name in {*found.text.replace("`", " ").split(), "README.md"} | {"curve.svg"}
 
