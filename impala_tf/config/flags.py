@@ -110,9 +110,8 @@ class EnvironmentConfig:
     """Arguments of a Gymnasium level, or of a function or class of yours: a JSON object, such as
     '{"size": 8}'."""
     level_wrappers: str = ""
-    """module:Wrapper, comma separated: functions or classes that take a Gymnasium environment and
-    return one. They are applied in this order to every environment. Arguments are a JSON object:
-    'gymnasium.wrappers:FrameStackObservation{"stack_size": 4}'."""
+    """module:Wrapper, comma separated: functions or classes that take a Gymnasium environment, and
+    perhaps arguments, 'module:Wrapper{"size": 8}', and return one; applied in this order."""
     num_action_repeats: Positive[int] = 1
     """How many steps of the level each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""

@@ -157,7 +157,10 @@ def exits_are_errors(env: VectorEnv[Any, Any, Any]) -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError) as error:
-        codes = [process.exitcode for process in getattr(env.unwrapped, "processes", ())]
+        processes = getattr(env.unwrapped, "processes", ())
+        for process in processes:
+            process.join(0.1)
+        codes = [process.exitcode for process in processes]
         raise RuntimeError(f"a process of the environments ended; exit codes: {codes}") from error
     except SystemExit as end:
         raise RuntimeError(f"the level ended its process: {plug_ins.raised(end)}") from end

@@ -99,10 +99,7 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     if may_render(env):
         _draw_without_screen()
         offsets = _look(env)[0].offsets
-        vector = SyncVectorEnv([functools.partial(make_one, env, "rgb_array", offsets)])
-        if "rgb_array" in (vector.metadata.get("render_modes") or ()):
-            return vector
-        close(vector)
+        return SyncVectorEnv([functools.partial(make_one, env, "rgb_array", offsets)])
     raise ConfigError(
         f"--level_name={env.level_name}: has no render mode rgb_array, so no video; leave --video"
         " and --video_every out (a function or class must take render_mode and pass it on)"
@@ -120,8 +117,9 @@ def _draw_without_screen() -> None:
 
 
 def may_render(env: EnvironmentConfig) -> bool:
-    """Returns whether a level seems to have the render mode rgb_array, without making it."""
-    return own_levels.may_render(find(env.level_name))
+    """Returns whether a level has the render mode rgb_array. Makes it, once in each process."""
+    modes = _look(env)[0].metadata.get("render_modes") or ()
+    return "rgb_array" in modes and own_levels.takes_render_mode(find(env.level_name))
 
 
 def _look(env: EnvironmentConfig) -> tuple[Looks, int]:

@@ -48,7 +48,7 @@ def make(env: EnvironmentConfig, render_mode: str | None = None) -> Environment:
     made = _environment(flag, made)
     for name, arguments in level_wrappers(env.level_wrappers):
         made = _wrapped(name, arguments, made)
-    _check_normalizers(made)
+    _check_normalizers("--level_wrappers" if env.level_wrappers else flag, made)
     return made
 
 
@@ -59,11 +59,6 @@ def wrappers_of(env: Environment) -> Iterator[gymnasium.Wrapper[Any, Any, Any, A
         env = env.env
 
 
-def modules_of_wrappers(env: EnvironmentConfig) -> set[str]:
-    """Returns the modules that --level_wrappers names."""
-    return {name.rpartition(":")[0] for name, _ in level_wrappers(env.level_wrappers)}
-
-
 def described(env: EnvironmentConfig) -> str:
     """Returns a level's name with its arguments and wrappers, for the protocol."""
     kwargs = f" {env.level_kwargs}" if env.level_kwargs else ""
@@ -71,23 +66,14 @@ def described(env: EnvironmentConfig) -> str:
     return f"{env.level_name}{kwargs}{wrappers}"
 
 
-def may_render(maker: Maker) -> bool:
-    """Returns whether a level seems to be able to render, without making it.
-
-    A class names its render modes. A function must at least take render_mode.
-    """
+def takes_render_mode(maker: Maker) -> bool:
+    """Returns whether a level can be made to render, as far as its signature tells."""
     if isinstance(maker, EnvSpec) and maker.entry_point is None:  # only a vector environment
         return False
-    creator = _creator(maker)
-    signature, metadata = _signature(creator), getattr(creator, "metadata", None)
-    parameters = {} if signature is None else signature.parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    if signature is not None and not takes_any and "render_mode" not in parameters:
-        return False
-    # For other callables, and for wrappers, only the environment knows its render modes.
-    if not inspect.isclass(creator) or not isinstance(metadata, Mapping):
+    if (signature := _signature(_creator(maker))) is None:
         return True
-    return "rgb_array" in (metadata.get("render_modes") or ())
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    return takes_any or "render_mode" in signature.parameters
 
 
 def not_made(env: EnvironmentConfig, error: BaseException) -> ConfigError:
@@ -165,7 +151,7 @@ def _wrapped(name: str, arguments: Mapping[str, Any], env: Environment) -> Envir
     return _environment(flag, made)
 
 
-def _check_normalizers(env: Environment) -> None:
+def _check_normalizers(flag: str, env: Environment) -> None:
     """Raises ConfigError if a wrapper normalises with statistics of its own.
 
     Each environment would have others, no checkpoint has them, and returns would be in their units.
@@ -173,7 +159,7 @@ def _check_normalizers(env: Environment) -> None:
     for name in (kind.__name__ for each in wrappers_of(env) for kind in type(each).__mro__):
         if name in _NORMALIZERS:
             raise ConfigError(
-                f"--level_wrappers: leave out {name}, whose statistics no checkpoint has and each"
+                f"{flag}: leave out {name}, whose statistics no checkpoint has and each"
                 f" environment has for itself; {_NORMALIZERS[name]} does that for all of a run"
             )
 

@@ -67,11 +67,6 @@ def find(level_name: str) -> Maker:
     raise ConfigError(f"{flag}: no such level{hint or matches}")
 
 
-def is_own(level_name: str) -> bool:
-    """Returns whether a level is a function or a class of the user. Raises as `find` does."""
-    return not level_name.startswith(OLD_GYM) and not isinstance(find(level_name), EnvSpec)
-
-
 def import_module(flag: str, module: str) -> ModuleType:
     """Imports a user's module, which may be in the current folder.
 

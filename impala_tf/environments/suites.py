@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
-from impala_tf.environments import atari, gym, own_levels, procgen, registered, retro
+from impala_tf.config.own_levels import level_wrappers
+from impala_tf.environments import atari, gym, procgen, registered, retro
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.environments.results import LevelError
@@ -25,8 +26,6 @@ from impala_tf.types import EnvironmentSpec
 
 # A level belongs to the first suite that owns it. The last one owns every level.
 SUITES = (atari.SUITE, procgen.SUITE, retro.SUITE, gym.SUITE)
-
-_USUAL_FPS = 30
 
 
 def suite_of(env: EnvironmentConfig) -> Suite:
@@ -90,7 +89,8 @@ def modules(env: EnvironmentConfig) -> list[str]:
     """Returns the Python modules that flags name and that the levels import."""
     names = [level.level_name for level in levels(env) if suite_of(level) is gym.SUITE]
     named = {registered.module_of(name) for name in names}
-    return sorted({*named, *own_levels.modules_of_wrappers(env)} - {""})
+    wrappers = {name.rpartition(":")[0] for name, _ in level_wrappers(env.level_wrappers)}
+    return sorted((named | wrappers) - {""})
 
 
 def unseen(env: EnvironmentConfig, index: int = 0) -> EnvironmentConfig | None:
@@ -238,7 +238,7 @@ def time_limit(env: EnvironmentConfig, index: int = 0) -> int:
 
 
 def may_render(env: EnvironmentConfig) -> bool:
-    """Returns whether all levels seem to be able to render, without making them."""
+    """Returns whether all levels have a render mode for pictures."""
     return all(suite_of(level) is not gym.SUITE or gym.may_render(level) for level in levels(env))
 
 
@@ -296,7 +296,7 @@ class RenderedGame:
         self.environment = BatchedEnvironment(self._vector)
         fps: Any = self._vector.metadata.get("render_fps")  # may be None or a NumPy number
         is_rate = isinstance(fps, numbers.Real) and 0 < float(fps) < math.inf
-        self.fps = float(fps if is_rate else _USUAL_FPS) / spec(env).frames_per_step
+        self.fps = float(fps if is_rate else 30) / spec(env).frames_per_step
 
     def frame(self) -> np.ndarray:
         """Returns the picture of the last step, uint8 [H, W, 3].

@@ -21,6 +21,7 @@ from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from impala_tf.config import plug_ins
+from impala_tf.environments.results import BrokenEnvironmentError, LevelError
 from impala_tf.machine.process_lifetime import die_with_parent
 
 _log = logging.getLogger("impala_tf.environments")
@@ -55,8 +56,7 @@ def in_processes(
     with _main_hidden():
         # Not as daemons, which may not start processes: a level may have a simulator.
         vector = AsyncVectorEnv([make_here] * num_envs, context="spawn", daemon=False)
-    # Otherwise this process would wait for them at its end, if nobody closes them.
-    atexit.register(_kill, vector.processes)
+    atexit.register(_kill, vector.processes)  # or this process would wait for them at its end
     return vector
 
 
@@ -79,6 +79,24 @@ class _StandIn(gymnasium.Env[Any, Any]):
         raise RuntimeError(self._problem)
 
 
+class _Sendable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Raises only errors that can be sent to another process, which not all errors can."""
+
+    def reset(self, **settings: Any) -> Any:
+        return self._result(self.env.reset, **settings)
+
+    def step(self, action: Any) -> Any:
+        return self._result(self.env.step, action)
+
+    def _result(self, method: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        try:
+            return method(*args, **settings)
+        except (BrokenEnvironmentError, LevelError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise RuntimeError(plug_ins.raised(error)) from error
+
+
 def _made(
     make: Callable[[], gymnasium.Env[Any, Any]], looks: Looks, parent_pid: int
 ) -> gymnasium.Env[Any, Any]:
@@ -89,7 +107,7 @@ def _made(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with_parent(parent_pid)
     try:
-        return make()
+        return _Sendable(make())
     except (Exception, SystemExit) as error:  # otherwise the parent would only see a closed pipe
         return _StandIn(looks, plug_ins.raised(error))
 

@@ -72,15 +72,22 @@ def test_an_environment_that_cannot_be_made_in_its_process_says_why() -> None:
     environment.close()
 
 
-def test_a_process_that_ends_is_no_broken_connection() -> None:
-    """A crash of a simulator, or the kernel's OOM killer: the exit code says which."""
-    env = level(
-        f"{BROKEN_WORLDS}:FaultyCartPole", level_kwargs='{"fault": "die"}',
-        environment_processes=True,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("die", r"a process .* ended; exit codes: \[3\]"),  # or -9: by the kernel, for memory
+        ("exit", "SystemExit: 0 .broken_worlds.py, line"),
+        ("odd", "OddError: no simulator at port 7 .broken_worlds.py, line"),
+    ],
+)
+def test_a_process_whose_level_breaks_says_why(fault: str, cause: str) -> None:
+    """Not that a connection is broken, or an error cannot be unpickled."""
+    kwargs = f'{{"fault": "{fault}"}}'
+    name = f"{BROKEN_WORLDS}:FaultyCartPole"
+    env = level(name, level_kwargs=kwargs, environment_processes=True)
     environment = environment_of(env, num_envs=1)
     environment.reset()
-    with pytest.raises(RuntimeError, match=r"a process .* ended; exit codes: \[3\]"):
+    with pytest.raises(RuntimeError, match=cause):
         environment.step(actions(0))
     environment.close()
 

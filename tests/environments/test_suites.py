@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.config import ConfigError, LevelRaisedError, user_commands
-from impala_tf.environments import own_levels, registered, suites
+from impala_tf.environments import registered, suites
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
@@ -132,8 +132,8 @@ def test_levels_that_cannot_be_drawn_are_known_without_making_them() -> None:
     assert suites.may_render(level("CartPole-v1"))
     assert suites.may_render(level("PongNoFrameskip-v4"))
     assert not suites.may_render(level("examples.own_level:Corridor"))
-    assert own_levels.may_render(gymnasium.wrappers.TimeLimit) is False  # it takes no render_mode
-    assert own_levels.may_render(lambda **settings: CartPoleEnv())  # nobody knows
+    # It could, but takes no render_mode.
+    assert not suites.may_render(level("tests.environments.test_own_levels:sized"))
 
 
 def test_levels_are_listed_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

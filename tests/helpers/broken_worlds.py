@@ -30,10 +30,18 @@ _WRONG: dict[str, Callable[..., Any]] = {
     "info": lambda *result: (*result[:-1], "nothing"),
     "raise": lambda *result: _raise(RuntimeError("the pole is broken")),
     "exit": lambda *result: sys.exit(0),
+    "odd": lambda *result: _raise(OddError("simulator", 7)),
     "die": lambda *result: os._exit(3),
     "hang": lambda *result: time.sleep(1000),
 }
 """{a fault: what a method returns instead of its result}."""
+
+
+class OddError(Exception):
+    """Cannot be unpickled, as many errors with arguments of their own."""
+
+    def __init__(self, name: str, port: int) -> None:
+        super().__init__(f"no {name} at port {port}")
 
 
 def _raise(error: Exception) -> None:
