@@ -73,7 +73,6 @@ def test_a_member_that_failed_always_continues_with_one_that_did_not() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--search=learning_rate=1..2", "--members=1"], "--members=1: must be 2 or more"),
         (["--search=learning_rate=1e-4..1e-3", "--", "--seed=3"], "--seed: population.py gives it"),
         (["--search=unroll_length=0..40", "--", "--level_name=CartPole-v1"], "--unroll_length=0"),
     ],

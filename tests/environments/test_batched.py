@@ -77,8 +77,7 @@ def test_episodes_are_whole_games() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "processes"),
-    [("raise", False), ("exit", False), ("hang", True)],
+    ("fault", "processes"), [("raise", False), ("exit", False), ("hang", True)]
 )
 def test_a_level_that_does_not_close_costs_nothing(
     fault: str, processes: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

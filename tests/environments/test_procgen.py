@@ -16,7 +16,6 @@ from tests.helpers.games import actions, environment_of, level, random_steps
 
 pytestmark = pytest.mark.slow
 
-# Episodes of a random agent are short here, and some reach the time limit.
 BIGFISH = level("procgen:bigfish")
 
 

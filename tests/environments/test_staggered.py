@@ -105,7 +105,6 @@ def test_other_environments_are_left_alone(name: str) -> None:
         ("Acrobot-v1", {"level_kwargs": '{"max_episode_steps": 50}'}, 50),
         ("Acrobot-v1", {"level_kwargs": '{"max_episode_steps": -1}'}, 0),
         (f"CartPole-v1,{WORLDS}:ShortCartPole-v1", {}, 0),
-        (f"{WORLDS}:Pictures-v0", {}, 0),
         (f"{WORLDS}:acrobot", {}, 500),
     ],
 )

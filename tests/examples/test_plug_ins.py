@@ -118,7 +118,6 @@ def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     ("flag", "problem"),
     [
         ("--callbacks=broken", "'broken' is not module:Class, such as my_module:MyCallback"),
-        ("--callbacks=broken:Raise", "broken has no Raise; did you mean Raises?"),
         ("--callbacks=broken:Other", "must be a subclass of impala_tf.callbacks.Callback"),
         ("--callbacks=broken:Unmade", "raised RuntimeError: no room (broken.py, line 10)"),
         ("--algorithm=broken:Other", "must be a record impala_tf.config.algorithms.Algorithm, but"),
