@@ -194,12 +194,7 @@ def _roms_by_name() -> dict[str, str]:
 
 
 def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any) -> AtariVectorEnv:
-    settings = {**_settings(env), **changes}
-    return AtariVectorEnv(rom_of(env.level_name), num_envs, num_threads=num_threads, **settings)
-
-
-def _settings(env: EnvironmentConfig) -> dict[str, Any]:
-    return {
+    settings = {
         "max_num_frames_per_episode": env.max_episode_frames,
         "repeat_action_probability": env.repeat_action_probability,
         "full_action_space": env.full_action_space,
@@ -213,7 +208,9 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
         "episodic_life": False,
         "use_fire_reset": False,
         "reward_clipping": False,
+        **changes,
     }
+    return AtariVectorEnv(rom_of(env.level_name), num_envs, num_threads=num_threads, **settings)
 
 
 def installed() -> list[str]:

@@ -82,9 +82,15 @@ class Games(VectorEnv[Any, Any, Any]):
 
     def __init__(self, env: EnvironmentConfig, num_envs: int, num_threads: int) -> None:
         """Does not make the games: the first `reset` has their seed. `num_threads=0`: all cores."""
-        self._task = _task(env)
+        self._task = f"{_game(env).capitalize()}{env.distribution_mode.capitalize()}-v0"
         _check_engine(env.level_name)
-        self._settings = {"num_threads": num_threads, **_settings(env)}
+        self._settings = {
+            "num_threads": num_threads,
+            "channel_first": False,
+            "start_level": env.start_level,
+            # With 0, EnvPool would ignore --start_level.
+            "num_levels": env.num_levels or _SEEDS - env.start_level,
+        }
         self._games: Any = None
         self.num_envs = num_envs
         self.metadata = {
@@ -127,19 +133,6 @@ class Games(VectorEnv[Any, Any, Any]):
         if self._games is not None:
             self._games.close()
             self._games = None
-
-
-def _task(env: EnvironmentConfig) -> str:
-    return f"{_game(env).capitalize()}{env.distribution_mode.capitalize()}-v0"
-
-
-def _settings(env: EnvironmentConfig) -> dict[str, Any]:
-    return {
-        "channel_first": False,
-        "start_level": env.start_level,
-        # With 0, EnvPool would ignore --start_level.
-        "num_levels": env.num_levels or _SEEDS - env.start_level,
-    }
 
 
 def _name(env: EnvironmentConfig) -> str:

@@ -242,14 +242,24 @@ def agent_space(actions: ActionSpec) -> Space[Any]:
 
 
 def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the conversion of an agent's actions [N, *ActionSpec.shape] to those of a space."""
+    """Returns the conversion of an agent's actions [N, *ActionSpec.shape] to those of a space.
+
+    -1 and 1 become the bounds of a number that has both.
+    """
     if isinstance(space, Discrete):
         return lambda actions: actions + space.start
     if isinstance(space, (MultiDiscrete, MultiBinary)):
         shape, start = space.shape, getattr(space, "start", 0)
         return lambda actions: (actions.reshape(-1, *shape) + start).astype(space.dtype)
     assert isinstance(space, Box)
-    return _scaling(space)
+    # In float64: rounded to float32, a bound may be outside the space.
+    low, high, center, half = bounds(space)
+
+    def scale(actions: np.ndarray) -> np.ndarray:
+        scaled = np.clip(center + half * actions.astype(np.float64), low, high)
+        return scaled.reshape(-1, *space.shape).astype(space.dtype)
+
+    return scale
 
 
 def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
@@ -301,20 +311,6 @@ def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     bounded &= np.isfinite(space.low).ravel() & np.isfinite(space.high).ravel()
     finite_low, finite_high = np.where(bounded, low, -1), np.where(bounded, high, 1)
     return low, high, (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
-
-
-def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the map from [-1, 1] to the bounds of `space`; unbounded numbers are unchanged.
-
-    It computes in float64: rounded to float32, a bound may be outside the space.
-    """
-    low, high, center, half = bounds(space)
-
-    def scale(actions: np.ndarray) -> np.ndarray:
-        scaled = np.clip(center + half * actions.astype(np.float64), low, high)
-        return scaled.reshape(-1, *space.shape).astype(space.dtype)
-
-    return scale
 
 
 def named_parts(
