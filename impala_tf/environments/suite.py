@@ -91,6 +91,9 @@ def near_matches(name: str, registered: Iterable[str]) -> list[str]:
     """
     families = {_family(level)[0]: level for level in sorted(registered, key=_standing)}
     alike = difflib.get_close_matches(_family(name)[0], families, n=5, cutoff=0.75)
+    if not alike:  # the mistake may be in the rest of the name
+        families = {level.lower(): level for level in registered}
+        alike = difflib.get_close_matches(name.lower(), families, n=5)
     return [families[family] for family in alike]
 
 
