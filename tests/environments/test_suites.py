@@ -133,7 +133,7 @@ def test_levels_that_cannot_be_drawn_are_known_without_making_them() -> None:
     assert suites.may_render(level("PongNoFrameskip-v4"))
     assert not suites.may_render(level("examples.own_level:Corridor"))
     # It could, but takes no render_mode.
-    assert not suites.may_render(level("tests.environments.test_own_levels:sized"))
+    assert not suites.may_render(level("tests.helpers.worlds:acrobot"))
 
 
 def test_levels_are_listed_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
