@@ -100,9 +100,6 @@ class Stream(Protocol):
     def finish(self) -> int:
         """Closes its standard input, waits until it exits and returns its exit status."""
 
-    def cancel(self) -> None:
-        """Ends the command, if it runs in `until_input_ends`; may be called from any thread."""
-
 
 class CommandRunner(abc.ABC):
     """A machine. Every method raises ClusterError if the machine is unreachable."""
@@ -284,10 +281,6 @@ class _LocalStream:
         status = self._process.wait()
         self._output.close()
         return status
-
-    def cancel(self) -> None:
-        with contextlib.suppress(OSError):
-            self.close_input()
 
 
 def without_mark(chunks: Iterator[bytes], mark: bytes) -> Iterator[bytes]:

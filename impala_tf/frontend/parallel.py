@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from impala_tf.config import ConfigError, user_commands
@@ -19,12 +17,10 @@ from impala_tf.frontend.plan import NodeSpec
 T = TypeVar("T")
 R = TypeVar("R")
 _MAX_AT_ONCE = 128
-_PATIENCE_S = 5.0
-_NAMED = 5
 
 
 def try_all(
-    items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R], doing: str = ""
+    items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R]
 ) -> dict[str, R | ClusterError]:
     """Does `work` for all items in parallel; returns {name: result or ClusterError}.
 
@@ -32,8 +28,6 @@ def try_all(
       items: machines, or work for them.
       name: returns the name of an item.
       work: called in a thread.
-      doing: the name of this work in lines on standard error about slow items. Default: no such
-        lines.
     """
 
     def attempt(item: T) -> R | ClusterError:
@@ -46,31 +40,17 @@ def try_all(
     pool = ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1)
     try:
         futures = {name(item): pool.submit(attempt, item) for item in listed}
-        if doing:
-            _name_awaited(doing, futures)
         return {name: future.result() for name, future in futures.items()}
     finally:
         # After Ctrl-C, only the caller can end the work that is going on, so this must not wait.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _name_awaited(doing: str, futures: Mapping[str, Future[R]]) -> None:
-    """Waits for all; every few seconds, names those that are not done, if they have changed."""
-    printed = None
-    while wait(futures.values(), _PATIENCE_S).not_done:
-        awaited = [name for name, future in futures.items() if not future.done()]
-        if awaited and awaited != printed:
-            names = ", ".join(awaited[:_NAMED]) + (", ..." if awaited[_NAMED:] else "")
-            count = f"{len(awaited)} of {len(futures)} machine(s)"
-            print(f"{doing}: waiting for {count}: {names}", file=sys.stderr, flush=True)
-            printed = awaited
-
-
 def on_all(
-    runners: Iterable[CommandRunner], work: Callable[[CommandRunner], R], doing: str = ""
+    runners: Iterable[CommandRunner], work: Callable[[CommandRunner], R]
 ) -> dict[str, R | ClusterError]:
     """Does `work` on all machines; returns {name of the node: result or error}; see `try_all`."""
-    return try_all(runners, lambda runner: runner.node.name, work, doing)
+    return try_all(runners, lambda runner: runner.node.name, work)
 
 
 def good(answers: Mapping[str, R | ClusterError]) -> dict[str, R]:
@@ -93,12 +73,7 @@ def problems(answers: Mapping[str, R | ClusterError]) -> list[str]:
 class Machines:
     """The machines of a run: a connection to each, or the reason why there is none."""
 
-    def __init__(
-        self,
-        passwords: Mapping[str, Secret],
-        accept_new_host_keys: bool,
-        known_hosts: Path | None = None,
-    ) -> None:
+    def __init__(self, passwords: Mapping[str, Secret], accept_new_host_keys: bool) -> None:
         """Connects to nothing yet; see `SshConnector`.
 
         Raises:
@@ -109,12 +84,10 @@ class Machines:
             raise ConfigError(f"SSH needs the package paramiko, of the extra learner: {extra}")
         from impala_tf.frontend.ssh_login import SshConnector
 
-        self._connector = SshConnector(passwords, accept_new_host_keys, known_hosts)
+        self._connector = SshConnector(passwords, accept_new_host_keys)
         self.found: dict[str, CommandRunner | ClusterError] = {}
 
-    def connect(
-        self, nodes: Iterable[NodeSpec], doing: str = ""
-    ) -> dict[str, CommandRunner | ClusterError]:
+    def connect(self, nodes: Iterable[NodeSpec]) -> dict[str, CommandRunner | ClusterError]:
         """Connects to machines; those that fail may be tried again later; see `try_all`."""
 
         def open_one(node: NodeSpec) -> CommandRunner:
@@ -124,7 +97,7 @@ class Machines:
 
             return SshRunner(node, self._connector)
 
-        results = try_all(nodes, lambda node: node.name, open_one, doing)
+        results = try_all(nodes, lambda node: node.name, open_one)
         self.found.update(results)
         return results
 
@@ -134,9 +107,9 @@ class Machines:
 
     def close(self) -> None:
         """Closes all connections."""
+        self._connector.close()  # from now on, nothing reconnects
         for machine in self.reached():
             machine.close()
-        self._connector.close()
 
 
 @contextlib.contextmanager
@@ -144,12 +117,11 @@ def connected(
     nodes: Iterable[NodeSpec],
     passwords: Mapping[str, Secret],
     accept_new_host_keys: bool = False,
-    known_hosts: Path | None = None,
 ) -> Iterator[Machines]:
     """Connects to machines until the block ends; see `Machines`."""
-    machines = Machines(passwords, accept_new_host_keys, known_hosts)
+    machines = Machines(passwords, accept_new_host_keys)
     try:
-        machines.connect(nodes, "logging in")
+        machines.connect(nodes)
         yield machines
     finally:
         machines.close()

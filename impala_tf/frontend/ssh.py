@@ -135,9 +135,6 @@ class _SshStream:
             self._channel.shutdown_write()
             return _status(self._channel)
 
-    def cancel(self) -> None:
-        self._channel.close()
-
 
 def _send_all(channel: paramiko.Channel, data: bytes) -> None:
     """Sends in pieces, because paramiko copies all remaining data after every packet of 32 kB."""

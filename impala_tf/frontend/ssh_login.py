@@ -1,4 +1,7 @@
-"""Logs in to other machines: as ~/.ssh/config says, with the user's keys or the CSV's password."""
+"""Logs in to other machines: as ~/.ssh/config says, with the user's keys or the CSV's password.
+
+OpenSSH itself logs in to jump hosts, so it uses the user's settings, keys and agents.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +27,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend.errors import ClusterError, said_by
 from impala_tf.frontend.inventory import SSH_PORT, Secret
-from impala_tf.frontend.jump_hosts import JumpHosts, ProxySocket, run_quietly
 from impala_tf.frontend.plan import NodeSpec
 
 CONNECT_TIMEOUT_S = 15.0
@@ -34,6 +37,13 @@ _TOKEN = re.compile("%(.)")
 """Tokens in IdentityFile and ProxyCommand; `ssh -G` replaces all others."""
 # OpenSSH's "no" also accepts machines whose key has changed, which this launcher never does.
 _ACCEPT_NEW = ("accept-new", "no", "off", "false")
+_LOGIN_S = 150.0
+"""How long a login may take: sshd gives a person two minutes to answer its questions."""
+_NEXT_TRY_S = 10.0
+"""How long to wait after a refused login to a jump host: many tries would lock the account."""
+_ANSWER_S = 10.0
+"""How long an ssh process of this machine may take to answer about its connection."""
+_END_S = 2.0
 _file_lock = threading.Lock()
 
 
@@ -214,8 +224,115 @@ class HostKeys:
                 file.write(line if not before or before.endswith(b"\n") else f"\n{line}")
 
 
-class _TooManyKeysError(Exception):
-    """The machine hung up after some keys, before the password could be tried."""
+class _ProxySocket(socket.socket):
+    """A socket for a command's input and output. Closing it ends the command."""
+
+    def __init__(self, command: Sequence[str], may_ask: bool) -> None:
+        """Starts the command.
+
+        Args:
+          command: the command's words.
+          may_ask: whether the command keeps the terminal, to ask the user; then Ctrl-C ends it,
+            too.
+
+        Raises:
+          OSError: the command cannot be started.
+        """
+        own_end, other = socket.socketpair()
+        super().__init__(fileno=own_end.detach())
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        with other:
+            self._process = subprocess.Popen(
+                command, stdin=other.fileno(), stdout=other.fileno(), stderr=self._errors,
+                start_new_session=not may_ask,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Ends the command, and waits for it."""
+        super().close()
+        self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def said(self) -> str:
+        """Ends the command; returns the end of its error output, in one line."""
+        self.close()
+        self._errors.seek(0)
+        return _last(self._errors.read().decode(errors="replace").splitlines())
+
+
+class _JumpHosts:
+    """Logs in to jump hosts; all machines behind a jump host share its connection. Thread-safe."""
+
+    def __init__(self, ssh: Sequence[str]) -> None:
+        """Connects to nothing yet.
+
+        Args:
+          ssh: the command `ssh` with a configuration that shares connections (ControlMaster).
+        """
+        self._ssh = ssh
+        self._lock = threading.Lock()
+        self._refused: dict[str, tuple[float, str]] = {}
+
+    def command(self, hops: str, target: str) -> list[str]:
+        """Returns the command whose input and output are a connection to an address.
+
+        Args:
+          hops: [USER@]HOST[:PORT] of the jump hosts, separated by commas.
+          target: host:port, as the last jump host reaches it.
+
+        Raises:
+          ClusterError: a jump host cannot be used; names it, and quotes ssh.
+        """
+        before, _, name = hops.rpartition(",")
+        ssh = [*self._ssh, *(["-J", before] if before else [])]
+        destination = f"ssh://{name}"
+        with self._lock:
+            if _run_quietly([*ssh, "-O", "check", destination]) != 0:
+                tried_s, problem = self._refused.get(hops, (float("-inf"), ""))
+                if time.monotonic() - tried_s > _NEXT_TRY_S:
+                    problem = _log_in(ssh, destination)
+                    self._refused[hops] = time.monotonic(), problem
+                if problem:
+                    raise ClusterError(f"jump host {name}: {problem}; does ssh {name} work?")
+        return [*ssh, "-o", "BatchMode=yes", "-W", target, destination]
+
+
+def _log_in(ssh: Sequence[str], destination: str) -> str:
+    """Logs in, and leaves ssh in the background. Returns why that failed, or ''."""
+    silent = [] if sys.stdin.isatty() and sys.stderr.isatty() else ["-o", "BatchMode=yes"]
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        try:
+            status = subprocess.run(
+                [*ssh, *silent, "-f", "-N", destination], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=errors, timeout=_LOGIN_S,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"no login within {_LOGIN_S:g} s"
+        errors.seek(0)
+        lines = errors.read().splitlines()
+    for line in lines:
+        if line.startswith("Warning: Permanently added"):
+            print(line, file=sys.stderr)
+    return "" if status == 0 else _last(lines) or f"ssh ended with status {status}"
+
+
+def _run_quietly(command: Sequence[str]) -> int:
+    """Runs a command of this machine without input or output; returns its exit status, or -1."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S
+        ).returncode
+    return -1
+
+
+def _last(lines: Sequence[str]) -> str:
+    """Returns the last two lines of a program's output, as one line."""
+    texts = (line.strip().rstrip(".") for line in lines)
+    return "; ".join([text for text in texts if text][-2:])
 
 
 # The user's own settings come in the middle: of each option, ssh takes the first value.
@@ -239,35 +356,26 @@ Match all
 class SshConnector:
     """Logs in to machines; shares connections to jump hosts. Thread-safe."""
 
-    def __init__(
-        self,
-        passwords: Mapping[str, Secret],
-        accept_new_host_keys: bool,
-        known_hosts: Path | None = None,
-    ) -> None:
+    def __init__(self, passwords: Mapping[str, Secret], accept_new_host_keys: bool) -> None:
         """Connects to nothing yet.
 
         Args:
-          passwords: {name of the node: password}, tried after all keys; never shown.
+          passwords: {name of the node: password}, tried in place of keys; never shown.
           accept_new_host_keys: whether to trust and remember machines that are not known yet.
-          known_hosts: the file of known hosts. Default: the ones in ~/.ssh/config.
         """
         self._passwords = passwords
         # The paths of shared connections must be short.
         self._folder = Path(tempfile.mkdtemp(prefix="impala-", dir="/tmp"))
         self._end = weakref.finalize(self, _clean_up, self._folder)
-        first = [f'UserKnownHostsFile "{known_hosts}"'] if known_hosts else []
-        first += ["StrictHostKeyChecking accept-new"] if accept_new_host_keys else []
-        text = _CONFIGURATION.format(
-            first="\n".join(f"  {line}" for line in first), home=Path.home(), folder=self._folder
-        )
+        first = "  StrictHostKeyChecking accept-new" if accept_new_host_keys else ""
+        text = _CONFIGURATION.format(first=first, home=Path.home(), folder=self._folder)
         configuration = self._folder / "config"
         configuration.write_text(text)
         self._ssh = ["ssh", "-F", str(configuration)]
-        self._jump_hosts = JumpHosts(self._ssh)
+        self._jump_hosts = _JumpHosts(self._ssh)
 
     def connect(self, node: NodeSpec) -> paramiko.Transport:
-        """Logs in. Tries the CSV's key, those of ~/.ssh and the agent, and then the password.
+        """Logs in with the password or, without one, the CSV's key, those of ~/.ssh and the agent.
 
         Raises:
           ClusterError: with the reason in one line. For an unknown or changed host key, it includes
@@ -275,14 +383,11 @@ class SshConnector:
         """
         settings, password = settings_of(node, self._ssh), self._passwords.get(node.name)
         try:
-            try:
-                return self._open(node, settings, password, True)
-            except _TooManyKeysError:
-                return self._open(node, settings, password, False)
+            return self._open(node, settings, password)
         except (ClusterError, HostKeyError) as error:  # ClusterError: of a jump host
             raise ClusterError(f"{node.name}: {error}") from None
         except paramiko.AuthenticationException as error:
-            tried = "your keys and the CSV's password" if password else "your keys"
+            tried = "the CSV's password" if password else "your keys"
             raise ClusterError(
                 f"{node.name}: login of {settings.username} refused; tried {tried} ({error})"
             ) from None
@@ -298,7 +403,7 @@ class SshConnector:
         self._end()
 
     def _open(
-        self, node: NodeSpec, settings: SshSettings, password: Secret | None, with_keys: bool
+        self, node: NodeSpec, settings: SshSettings, password: Secret | None
     ) -> paramiko.Transport:
         host_keys = HostKeys(settings, node.host_key)
         connection = self._socket(settings)
@@ -308,12 +413,12 @@ class SshConnector:
         try:
             transport.start_client(timeout=CONNECT_TIMEOUT_S)
             host_keys.check(transport.get_remote_server_key())
-            _authenticate(transport, settings, password, with_keys)
+            _authenticate(transport, settings, password)
         except BaseException as error:
             transport.close()
             connection.close()
             is_lost = type(error) in (paramiko.SSHException, EOFError) or isinstance(error, OSError)
-            if isinstance(connection, ProxySocket) and is_lost and (output := connection.said()):
+            if isinstance(connection, _ProxySocket) and is_lost and (output := connection.said()):
                 raise paramiko.SSHException(output) from None
             raise
         transport.set_keepalive(_KEEPALIVE_S)
@@ -323,10 +428,10 @@ class SshConnector:
         """Returns the socket for the connection: TCP, or a command's input and output."""
         address = (settings.hostname, settings.port)
         if settings.proxy_command:
-            return ProxySocket(["sh", "-c", f"exec {settings.proxy_command}"], may_ask=True)
+            return _ProxySocket(["sh", "-c", f"exec {settings.proxy_command}"], may_ask=True)
         if settings.proxy_jump:
             jump = self._jump_hosts.command(settings.proxy_jump, host_port(*address))
-            return ProxySocket(jump, may_ask=False)
+            return _ProxySocket(jump, may_ask=False)
         connection = socket.create_connection(address, CONNECT_TIMEOUT_S)
         # Otherwise, a command on a machine that is switched off hangs for a quarter of an hour.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
@@ -337,18 +442,21 @@ def _clean_up(folder: Path) -> None:
     """Closes the shared connections of a folder, and removes it."""
     for path in folder.glob("*"):
         if path.is_socket():
-            run_quietly(["ssh", "-S", str(path), "-O", "exit", "jump-host"])
+            _run_quietly(["ssh", "-S", str(path), "-O", "exit", "jump-host"])
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _authenticate(
-    transport: paramiko.Transport, settings: SshSettings, password: Secret | None, with_keys: bool
+    transport: paramiko.Transport, settings: SshSettings, password: Secret | None
 ) -> None:
-    """Logs in with a key, with the password, or with both. Raises AuthenticationException."""
-    problems: list[str] = []
+    """Logs in with the password or, without one, with a key. Raises AuthenticationException."""
+    if password is not None:
+        if wanted := transport.auth_password(settings.username, password.reveal()):
+            raise paramiko.AuthenticationException(f"it also wants {', '.join(wanted)}")
+        return
+    problems = ["no key was enough"]
     with contextlib.closing(paramiko.Agent()) as agent:
-        keys = _keys(settings, agent.get_keys(), problems) if with_keys else iter(())
-        for key in keys:
+        for key in _keys(settings, agent.get_keys(), problems):
             try:
                 if not (wanted := transport.auth_publickey(settings.username, key)):
                     return
@@ -356,16 +464,11 @@ def _authenticate(
                 break
             except paramiko.BadAuthenticationType:
                 break  # the machine accepts no keys
-            except (paramiko.SSHException, OSError, EOFError) as error:
-                if transport.is_active():  # the key was refused, or the agent does not sign
-                    continue
-                if password is not None:
-                    raise _TooManyKeysError from error
-                raise
-    if password is None:
-        raise paramiko.AuthenticationException("; ".join(["no key was enough", *problems]))
-    if wanted := transport.auth_password(settings.username, password.reveal()):
-        raise paramiko.AuthenticationException(f"it also wants {', '.join(wanted)}")
+            except (paramiko.SSHException, OSError, EOFError):
+                if not transport.is_active():
+                    raise
+                # The key was refused, or the agent does not sign.
+    raise paramiko.AuthenticationException("; ".join(problems))
 
 
 def _keys(

@@ -78,7 +78,8 @@ def small_project(tmp_path):
 
 
 @pytest.fixture
-def setup(sshd, small_project, tmp_path):
+def setup(sshd, home, small_project, tmp_path):
+    """A machine to set up."""
     made = Setup(sshd, small_project, tmp_path / "there; $(touch x)")
     yield made
     made.runner.close()

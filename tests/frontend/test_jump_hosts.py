@@ -3,17 +3,14 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 
 import pytest
 
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_login import SshConnector
-from tests.helpers.ports import free_port
-from tests.helpers.sshd import connect, refusal, running_sshd
+from tests.helpers.sshd import connect, refusal, running_sshd, trust
 from tests.helpers.waiting import wait_until
 
 
@@ -21,6 +18,7 @@ from tests.helpers.waiting import wait_until
 def jump(sshd, tmp_path, home):
     """A jump host, and the alias `inner` for a machine behind it."""
     with running_sshd(tmp_path / "jump") as found:
+        trust(sshd, found)
         (home / "config").write_text(
             f"Host jump\n  HostName 127.0.0.1\n  Port {found.port}\n  User root\n"
             f"  IdentityFile {found.user_key}\n"
@@ -35,9 +33,8 @@ def logins(sshd):
     return (sshd.folder / "sshd.log").read_text().count("Accepted publickey")
 
 
-def known_hosts_of(path, *servers):
-    path.write_text("".join(each.known_hosts.read_text() for each in servers))
-    return path
+def behind(sshd, connector, host="inner", port=None):
+    return SshRunner(sshd.node(ssh_host=host, ssh_port=port), connector)
 
 
 @pytest.mark.parametrize("users_own", [False, True])
@@ -47,8 +44,8 @@ def test_machines_behind_a_jump_host_share_its_connection(sshd, jump, home, tmp_
     if users_own:
         with (home / "config").open("a") as file:
             file.write(f"Host *\n  ControlPath {path}\n")
-    connector = SshConnector({}, False, known_hosts_of(tmp_path / "both", sshd, jump))
-    machines = [SshRunner(sshd.node(ssh_host="inner", ssh_port=None), connector) for _ in range(3)]
+    connector = SshConnector({}, False)
+    machines = [behind(sshd, connector) for _ in range(3)]
     assert [each.run(["echo", "in"]).text for each in machines] == ["in\n"] * 3
     assert logins(jump) == 1
     for each in machines:
@@ -61,58 +58,47 @@ def test_machines_behind_a_jump_host_share_its_connection(sshd, jump, home, tmp_
     wait_until(lambda: "Disconnected from" in log.read_text(), what="end of the connection")
 
 
-def test_a_jump_host_behind_another_one_and_new_host_keys(sshd, jump, tmp_path, capfd, monkeypatch):
+def test_a_jump_host_behind_another_one_and_new_host_keys(sshd, jump, home, capfd, monkeypatch):
     monkeypatch.setenv("SHELL", str(shutil.which("zsh")))  # ssh lets it run the way to the second
-    known = tmp_path / "new"
-    node = sshd.node(ssh_host="inner", ssh_port=None)
+    (home / "known_hosts").unlink()
     with pytest.raises(ClusterError) as caught:
-        SshRunner(node, SshConnector({}, False, known))
+        behind(sshd, SshConnector({}, False))
     (text,) = caught.value.problems
     assert text.startswith("node1: jump host jump: ") and "Host key verification failed" in text
-    assert text.endswith("does ssh jump work?") and "\n" not in text
-    for host in ("inner", "twice"):
-        connector = SshConnector({}, True, known)
-        port = None if host == "inner" else sshd.port
-        runner = SshRunner(sshd.node(ssh_host=host, ssh_port=port), connector)
+    for host, port in (("inner", None), ("twice", sshd.port)):
+        connector = SshConnector({}, True)
+        runner = behind(sshd, connector, host, port)
         assert runner.run(["echo", "in"]).text == "in\n"
         runner.close()
         connector.close()
-    find = ["ssh-keygen", "-F", f"[127.0.0.1]:{jump.port}", "-f", known]  # it may be hashed
+    find = ["ssh-keygen", "-F", f"[127.0.0.1]:{jump.port}", "-f", home / "known_hosts"]
     assert "ssh-ed25519" in subprocess.check_output(find, text=True)
     assert "Permanently added" in capfd.readouterr().err
 
 
 def test_a_jump_host_that_refuses_is_named_and_asked_once(sshd, home):
     """Many refused logins lock a user out."""
+    trust(sshd)
     (home / "config").write_text(f"Host inner\n  ProxyJump nobody@127.0.0.1:{sshd.port}\n")
     log = sshd.folder / "sshd.log"
-    before = log.read_text().count("by authenticating user nobody")
-    connector = SshConnector({}, False, sshd.known_hosts)
+    connector = SshConnector({}, False)
     for _ in range(2):
-        with pytest.raises(ClusterError) as caught:
-            SshRunner(sshd.node(ssh_host="inner"), connector)
-        assert caught.value.problems == [
-            f"node1: jump host nobody@[127.0.0.1]:{sshd.port}: "
-            "nobody@127.0.0.1: Permission denied (publickey,password); "
-            f"does ssh nobody@[127.0.0.1]:{sshd.port} work?"
-        ]
+        with pytest.raises(ClusterError, match="node1: jump host nobody@.*: Permission denied"):
+            behind(sshd, connector)
     connector.close()
     # The server notices only later that a client has gone.
-    wait_until(lambda: log.read_text().count("by authenticating user nobody") > before)
-    assert log.read_text().count("by authenticating user nobody") == before + 1
+    wait_until(lambda: log.read_text().count("by authenticating user nobody") > 0)
+    assert log.read_text().count("by authenticating user nobody") == 1
 
 
-def test_a_machine_that_a_jump_host_does_not_reach_is_named(sshd, jump, monkeypatch):
-    monkeypatch.setattr("impala_tf.frontend.ssh_login.CONNECT_TIMEOUT_S", 120.0)
-    started = time.monotonic()
-    text = refusal(sshd, ssh_host="inner", ssh_port=1, known_hosts=jump.known_hosts)
+def test_a_machine_that_a_jump_host_does_not_reach_is_named(sshd, jump):
+    text = refusal(sshd, ssh_host="inner", ssh_port=1)
     assert text.startswith("node1: SSH at 127.0.0.1:1 by way of jump: Stdio forwarding request fai")
-    assert time.monotonic() - started < 60, "it waited for a command that had ended"
 
 
-def test_a_jump_host_that_is_lost_is_logged_in_to_again(sshd, jump, tmp_path):
-    connector = SshConnector({}, False, known_hosts_of(tmp_path / "both", sshd, jump))
-    runner = SshRunner(sshd.node(ssh_host="inner", ssh_port=None), connector)
+def test_a_jump_host_that_is_lost_is_logged_in_to_again(sshd, jump):
+    connector = SshConnector({}, False)
+    runner = behind(sshd, connector)
     server = (jump.folder / "sshd.pid").read_text().strip()
     for session in subprocess.check_output(["pgrep", "-P", server], text=True).split():
         os.kill(int(session), signal.SIGKILL)
@@ -126,27 +112,8 @@ def test_a_jump_host_that_is_lost_is_logged_in_to_again(sshd, jump, tmp_path):
     connector.close()
 
 
-def test_forwardings_of_a_jump_host_take_no_port(sshd, jump, home, tmp_path):
-    """The user's own ssh to it may want the port during the run."""
-    port = free_port()
-    with (home / "config").open("a") as file:
-        file.write(f"Host jump\n  LocalForward {port} 127.0.0.1:1\n")
-    connector = SshConnector({}, False, known_hosts_of(tmp_path / "both", sshd, jump))
-    runner = SshRunner(sshd.node(ssh_host="inner", ssh_port=None), connector)
-    socket.create_server(("127.0.0.1", port)).close()
-    assert runner.run(["echo", "in"]).text == "in\n"
-    runner.close()
-    connector.close()
-
-
-def test_a_jump_host_needs_the_command_ssh(sshd, jump, monkeypatch):
-    with monkeypatch.context() as without:
-        without.setenv("PATH", "/none")
-        text = refusal(sshd, ssh_host="inner")
-    assert "node1: SSH needs the command ssh, and there is none here" in text
-
-
 def test_a_proxy_command_carries_the_connection(sshd, home):
+    trust(sshd)
     command = "sh -c '[ %n%% = 127.0.0.1%% ] && nc %h %p'"
     (home / "config").write_text(f"Host 127.0.0.1\n  ProxyCommand {command}\n")
     runner = connect(sshd)

@@ -32,7 +32,7 @@ class Sshd:
     def node(self, **changes):
         """Returns the server as a machine that can run processes, with a key that it accepts."""
         return NodeSpec(
-            "node1", "node-0", "127.0.0.1", False, str(self.folder / "work"), sys.executable,
+            "node1", "127.0.0.1", False, str(self.folder / "work"), sys.executable,
             "logs", "127.0.0.1", self.port, "root", str(self.user_key),
         )._replace(**changes)  # fmt: skip
 
@@ -108,11 +108,18 @@ def _listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def connect(sshd, accept=False, password=None, known_hosts=None, **changes):
+def trust(*servers):
+    """Adds the host keys of servers to ~/.ssh/known_hosts, in the home folder of a test."""
+    known = Path(os.environ["HOME"]) / ".ssh" / "known_hosts"
+    known.parent.mkdir(mode=0o700, exist_ok=True)
+    with known.open("a") as file:
+        file.writelines(each.known_hosts.read_text() for each in servers)
+
+
+def connect(sshd, accept=False, password=None, **changes):
     """Returns a runner for the server."""
     passwords = {"node1": password} if password else {}
-    connector = SshConnector(passwords, accept, known_hosts or sshd.known_hosts)
-    return SshRunner(sshd.node(**changes), connector)
+    return SshRunner(sshd.node(**changes), SshConnector(passwords, accept))
 
 
 def refusal(sshd, **arguments):
