@@ -21,7 +21,6 @@ from impala_tf.frontend import requirements
 from impala_tf.frontend.connection import (
     PYTHONS_OWN_FIRST,
     CommandRunner,
-    Stream,
     answer_of,
     ask_agent,
     python_of,
@@ -119,42 +118,25 @@ def _check(plan: Plan, runner: CommandRunner) -> list[Finding]:
         _disk(facts),
         ("tmux", "ok", "installed") if facts["tmux"] else ("tmux", "bad", "not installed"),
     ]
-    if facts["ends_at_logout"]:
-        text = "systemd ends processes at logout: run loginctl enable-linger there"
-        verdicts.append(("logout", "bad", text))
-    spread = [group for group in groups if group.is_spread]
-    for group in spread[:1]:
-        own = group.hosts[group.number]
-        verdicts += [_gloo_address(runner, own), *_public(own)]
+    for group in [each for each in groups if each.is_spread][:1]:
+        verdicts += _public(group.hosts[group.number])
     return [Finding(node.name, *verdict) for verdict in verdicts]
 
 
 def _project(plan: Plan, runner: CommandRunner) -> _Verdict:
     node = runner.node
-    question = {"tmux_sess": plan.tmux_sess, "addresses": []}
+    spread = [each.group for each in plan.on(node) if each.group and each.group.is_spread]
+    addresses = [group.hosts[group.number] for group in spread]
+    question = {"tmux_sess": plan.tmux_sess, "addresses": addresses}
     try:
         answer = ask_agent(runner, "check", question)
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         advice = f"; run {_set_up()}" if isinstance(error, NotSetUpError) else ""
         return "project", "bad", text + advice
+    if answer["foreign"]:  # learners connect to each other's own addresses
+        return "project", "bad", f"no network interface there has {answer['foreign'][0]}"
     return "project", "ok", answer["workdir"]
-
-
-def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
-    """Checks that a learner listens at the address at which the others look for it."""
-    program = PYTHONS_OWN_FIRST + (
-        "import horovod; from impala_tf.machine.addresses import interface_of; "
-        "hasattr(horovod, 'built_for') or sys.exit('Horovod there lacks a patch and may listen on "
-        "loopback; run setup again, or: sh impala_tf/frontend/install_horovod.sh PYTHON'); "
-        "print(interface_of(sys.argv[1]) or '')"
-    )
-    done = runner.run([runner.node.python, "-c", program, host])
-    if done.status:
-        return "Gloo address", "bad", done.last_line
-    if not done.text.strip():
-        return "Gloo address", "bad", f"no network interface of this machine has {host}"
-    return "Gloo address", "ok", f"{host} ({done.text.strip()})"
 
 
 def _public(host: str) -> list[_Verdict]:
@@ -286,34 +268,21 @@ def _addresses(
 @contextlib.contextmanager
 def _listening(runner: CommandRunner, question: Any) -> Iterator[list[tuple[str, int, str]]]:
     """Listens on a machine until the block ends; yields (host, port, problem or '')."""
-    node, addresses = runner.node, question["addresses"]
     with contextlib.ExitStack() as listening:
+        printed = b""
         try:
-            command = _probe_command(runner, "listen", question)
-            stream = runner.stream(command, in_workdir=False)
-            listening.callback(_end, stream)
-            answers = _answers(stream, addresses)
-        except ClusterError as error:
-            answers = [
-                (*address, str(error).removeprefix(f"{node.name}: ")) for address in addresses
-            ]
+            stream = runner.stream(_probe_command(runner, "listen", question), in_workdir=False)
+            listening.enter_context(
+                contextlib.suppress(ClusterError)
+            )  # who cannot reach it says so
+            listening.callback(stream.finish)
+            stream.write(PROBE)
+            chunks = stream.chunks()
+            while b"\n" not in printed and (chunk := next(chunks, b"")):
+                printed += chunk
+            answers = [tuple(answer) for answer in json.loads(printed)]
+        except (ClusterError, ValueError) as error:  # ValueError: it has printed what is wrong
+            said = printed.decode(errors="replace").strip() or str(error)
+            problem = said.removeprefix(f"{runner.node.name}: ")
+            answers = [(host, port, problem) for host, port in question["addresses"]]
         yield answers
-
-
-def _answers(stream: Stream, asked: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
-    stream.write(PROBE)
-    printed = b""
-    for chunk in stream.chunks():
-        printed += chunk
-        if b"\n" in printed:
-            break
-    with contextlib.suppress(ValueError):
-        if printed.startswith(b"["):
-            return [tuple(answer) for answer in json.loads(printed)]
-    problem = printed.decode(errors="replace").strip() or "no answer"
-    return [(host, port, problem) for host, port in asked]
-
-
-def _end(stream: Stream) -> None:
-    with contextlib.suppress(ClusterError):  # machines that cannot reach it report that
-        stream.finish()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from impala_tf.frontend.errors import ClusterError
 
 if TYPE_CHECKING:
     from impala_tf.config import Given
@@ -23,8 +21,6 @@ CONSTRAINTS = "impala_tf/constraints.txt"
 _NOT_MODULES = ("procgen", "retro", "gym", "ALE")
 """What a level may have before its colon instead of a module."""
 _EXCLUDED = ("__pycache__", "runs", "node_modules")
-PIECE_BYTES = 1 << 17
-"""How much of a file is in memory at a time, for each machine that it is copied to."""
 _MAX_BYTES = 10 << 20
 """Larger files in a level's package are not copied: they are data or videos."""
 
@@ -74,32 +70,22 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
 
 
-def pieces(paths: Mapping[str, Path], with_times: bool = True) -> Iterator[bytes]:
-    """Yields a tar file in pieces. Only one is in memory, as many machines are set up at once.
+def archive(paths: Mapping[str, Path], with_times: bool = True) -> bytes:
+    """Returns a tar file.
 
     Args:
       paths: {name in the tar: file}.
       with_times: whether to keep the files' times. Without them, equal files give equal bytes.
-
-    Raises:
-      ClusterError: a file becomes shorter meanwhile.
     """
-    for name, path in paths.items():
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name, path in sorted(paths.items()):
+            content = path.read_bytes()
             member = tarfile.TarInfo(name)  # without an owner, and with mode 0644
-            member.size = status.st_size
-            member.mtime = int(status.st_mtime) if with_times else 0
-            yield member.tobuf()
-            remaining = member.size
-            while remaining > 0:
-                piece = file.read(min(remaining, PIECE_BYTES))
-                if not piece:
-                    raise ClusterError(f"{path}: it was changed while it was copied")
-                remaining -= len(piece)
-                yield piece
-        yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
-    yield b"\0" * (2 * tarfile.BLOCKSIZE)
+            member.size = len(content)
+            member.mtime = int(path.stat().st_mtime) if with_times else 0
+            tar.addfile(member, io.BytesIO(content))
+    return made.getvalue()
 
 
 def _inside(folder: Path, root: Path) -> dict[str, Path]:

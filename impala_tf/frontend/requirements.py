@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from impala_tf.frontend.project import CONSTRAINTS, ROOT
 
@@ -76,16 +76,8 @@ def _canonical(requirement: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Prints a role's requirements; returns the exit status."""
-    match arguments:
-        case ["actor" | "learner" as role]:
-            tensorflow = "tensorflow"
-        case ["actor" | "learner" as role, tensorflow] if tensorflow:
-            pass
-        case _:
-            print("usage: python -m impala_tf.frontend.requirements actor|learner [TENSORFLOW]",
-                  file=sys.stderr)  # fmt: skip
-            return 2
-    for requirement in of_role(role):
+    role, tensorflow = [*arguments, "tensorflow"][:2]
+    for requirement in of_role(cast(Role, role)):
         print(re.sub("^tensorflow(?===)", tensorflow, requirement))
     return 0
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 import hashlib
 import platform
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from impala_tf.config import user_commands
 from impala_tf.frontend import project, requirements
@@ -31,13 +27,8 @@ from impala_tf.frontend.parallel import Machines, try_all
 from impala_tf.frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
 from impala_tf.frontend.preflight import run_probe
 
-Report = Callable[[float, str], None]
-"""Called with the fraction of the work that is done, 0 to 1, and the current step."""
-
 _VENV = REMOTE_PYTHON.removesuffix("/bin/python")
 _UV = ".uv/uv"
-_COPIED = 0.2  # the part of the progress bar for copying
-_INSTALL_LINES = 150  # about as many as uv and the build of Horovod print
 _LAST_LINES = 4
 """How many lines of a failed installation are shown: uv and pip end with what is wrong."""
 _OLDEST, _NEWEST = (".".join(map(str, version)) for version in requirements.PYTHON_VERSIONS)
@@ -47,61 +38,49 @@ def set_up(
     plan: Plan,
     known: Mapping[str, Secret],
     accept_new_host_keys: bool,
-    console: Console,
     extras: Sequence[str] = (),
     root: Path = project.ROOT,
 ) -> int:
     """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0.
 
-    Prints a line about each machine as soon as it is ready or has failed, and then the totals.
+    Prints a line about each machine before steps that may take minutes, and when it is ready or has
+    failed; and then the totals. Ctrl-C ends what runs on the machines, with the connections.
 
     Args:
       plan: the machines and their roles.
       known: {name of the node: password}.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
-      console: where to show the progress.
       extras: extras of pyproject.toml to install, such as worlds, procgen or retro.
       root: the project's folder.
     """
     installer = Installer(plan, project.files(root=root), root, extras)
-    column = functools.partial(TextColumn, markup=False)
-    columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
-    with (
-        Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as display,
-        contextlib.closing(Machines(known, accept_new_host_keys)) as machines,
-    ):
-        rows = {each.name: display.add_task("", total=1.0, node=each.name) for each in plan.nodes}
+    interrupted = threading.Event()
 
-        def report(name: str, share: float, text: str) -> None:
-            display.update(rows[name], completed=share, description=text)
+    def work(node: NodeSpec) -> None:
+        try:
+            runner = machines.connect([node])[node.name]
+            if isinstance(runner, ClusterError):
+                raise runner
+            _say(node, installer.set_up(runner))
+        except ClusterError as error:
+            if not interrupted.is_set():
+                print(error, flush=True)
+            raise
 
-        def end(name: str, text: str) -> None:
-            display.remove_task(rows[name])
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-        def work(node: NodeSpec) -> None:
-            try:
-                report(node.name, 0.0, "logging in")
-                runner = machines.connect([node])[node.name]
-                if isinstance(runner, ClusterError):
-                    raise runner
-                done = installer.set_up(runner, functools.partial(report, node.name))
-            except ClusterError as error:
-                end(node.name, str(error))
-                raise
-            end(node.name, f"{node.name}: {done}")
-
+    with contextlib.closing(Machines(known, accept_new_host_keys)) as machines:
         try:
             results = try_all(plan.nodes, lambda node: node.name, work)
         except BaseException:
-            installer.cancel()
+            interrupted.set()
             raise
     failed = [name for name, result in results.items() if isinstance(result, ClusterError)]
     text = f"{len(results) - len(failed)} of {len(results)} machine(s) ready"
-    if failed:
-        text += f"; not {', '.join(failed)}"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    print(f"{text}; not {', '.join(failed)}" if failed else text)
     return 1 if failed else 0
+
+
+def _say(node: NodeSpec, text: str) -> None:
+    print(f"{node.name}: {text}", flush=True)
 
 
 class Installer:
@@ -119,7 +98,7 @@ class Installer:
           extras: extras of pyproject.toml to install.
         """
         self._plan = plan
-        self._files = files
+        self._archive = project.archive(files)
         self._digests = project.digests(files)
         self._root = root
         self._extras = extras
@@ -131,19 +110,11 @@ class Installer:
             self._uv_digest = hashlib.file_digest(file, "sha256").hexdigest()
         self._uv_pieces: list[bytes] = []
         self._compressing = threading.Lock()
-        self._cancelled = False
-        self._streams: set[Stream] = set()
 
-    def cancel(self) -> None:
-        """Ends what runs on the machines."""
-        self._cancelled = True
-        for stream in list(self._streams):
-            stream.cancel()
-
-    def set_up(self, runner: CommandRunner, report: Report) -> str:
+    def set_up(self, runner: CommandRunner) -> str:
         """Sets up a machine; returns one line about it.
 
-        Copies the files that differ, and creates a virtual environment unless the CSV names an
+        Copies the project, and creates a virtual environment unless the CSV names an
         interpreter. Installs the packages of the machine's role, and Horovod if needed, unless all
         have the pinned versions.
 
@@ -151,14 +122,14 @@ class Installer:
           ClusterError: with the reason in one line.
         """
         node = runner.node
-        copied = 0 if node.is_local else self._copy_project(runner, report)
+        if not node.is_local:
+            self._copy_project(runner)
         role = self._plan.role(node)
         with_horovod = any(process.group for process in self._plan.on(node))
         pins = requirements.pinned(role, with_horovod, self._root, self._extras)
         own = node.is_local or node.python != REMOTE_PYTHON
         if not own:
-            self._make_environment(runner, report)
-        report(_COPIED, "checking the packages")
+            self._make_environment(runner)
         mismatches = wrong_packages(runner, pins)
         if mismatches and own:
             raise ClusterError(
@@ -169,41 +140,34 @@ class Installer:
             if with_horovod:
                 _check_compiler(runner)
             wanted = requirements.of_role(role, self._root, self._extras)
-            self._install(runner, [*wanted, *(["pip"] if with_horovod else [])], report)
+            _say(node, "installing the packages ...")
+            self._install(runner, [*wanted, *(["pip"] if with_horovod else [])])
             if with_horovod:
+                _say(node, "compiling Horovod ...")
                 script = "impala_tf/frontend/install_horovod.sh"
-                self._watch(runner, ["sh", script, node.python, "--progress-bar=off"], report)
+                _watch(runner, ["sh", script, node.python, "--progress-bar=off"])
             mismatches = wrong_packages(runner, pins)
         if mismatches:
             raise ClusterError(
                 f"{node.name}: after the installation there is still {', '.join(mismatches)}"
             )
-        return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {node.workdir}"
+        return f"ready: {len(pins)} packages as pinned, in {node.workdir}"
 
-    def _copy_project(self, runner: CommandRunner, report: Report) -> int:
-        """Copies the files that are missing or different; returns how many."""
-        report(0.0, "copying the project")
+    def _copy_project(self, runner: CommandRunner) -> None:
+        """Copies the project's files, unless all of them are there."""
         made = runner.run(["mkdir", "-p", "--", runner.node.workdir], in_workdir=False)
         if made.status != 0:
             raise ClusterError(f"{runner.node.name}: {made.last_line}")
         done = runner.run(["sha256sum", "--zero", "--", *self._digests])
-        present = {
-            path: digest
-            for digest, _, path in (line.partition("  ") for line in done.text.split("\0"))
-        }
-        missing = [name for name, digest in self._digests.items() if present.get(name) != digest]
-        if missing:
-            archive = project.pieces({name: self._files[name] for name in missing})
-            self._send(runner, ["tar", "-x", "-f", "-", "--no-same-owner"], archive)
-        return len(missing)
+        there = {line.partition("  ")[::2] for line in done.text.split("\0")}
+        if not {(digest, name) for name, digest in self._digests.items()} <= there:
+            _send(runner, ["tar", "-x", "-f", "-", "--no-same-owner"], [self._archive])
 
-    def _make_environment(self, runner: CommandRunner, report: Report) -> None:
+    def _make_environment(self, runner: CommandRunner) -> None:
         node = runner.node
         if runner.run([node.python, "-c", ""]).status == 0:
             return
-        report(_COPIED / 2, "copying uv")
         self.copy_uv(runner)
-        report(_COPIED, "creating a virtual environment")
         versions = f">={_OLDEST},<3.{requirements.PYTHON_VERSIONS[1][1] + 1}"
         command = [_UV, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", versions]
         done = runner.run([*command, _VENV], timeout_s=600.0)
@@ -227,7 +191,7 @@ class Installer:
         script = (
             'mkdir -p .uv && gzip -d > .uv/uv.new && chmod 755 .uv/uv.new && mv .uv/uv.new "$0"'
         )
-        self._send(runner, ["sh", "-c", script, _UV], self._compressed_uv(), "uv: ")
+        _send(runner, ["sh", "-c", script, _UV], self._compressed_uv(), "uv: ")
 
     def _compressed_uv(self) -> list[bytes]:
         """Returns uv in compressed pieces, which all machines share."""
@@ -236,7 +200,7 @@ class Installer:
                 self._uv_pieces = list(_compressed(self._uv))
         return self._uv_pieces
 
-    def _install(self, runner: CommandRunner, wanted: Sequence[str], report: Report) -> None:
+    def _install(self, runner: CommandRunner, wanted: Sequence[str]) -> None:
         """Installs packages in the pinned versions: with uv or, where that fails, with pip.
 
         uv takes a fraction of pip's time, but knows nothing of the indexes, certificates and
@@ -247,70 +211,48 @@ class Installer:
         what = ["-c", project.CONSTRAINTS, *wanted]
         uv_install = [_UV, "pip", "install", "--system-certs", "--no-progress"]
         try:
-            self._watch(runner, [*uv_install, "--python", python, *what], report)
+            _watch(runner, [*uv_install, "--python", python, *what])
             return
         except ClusterError as error:
-            if self._cancelled:
-                raise
             by_uv = str(error)
         pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
         try:
-            self._watch(runner, [python, "-m", "ensurepip"], report)
-            self._watch(runner, [*pip, *what], report)
+            _watch(runner, [python, "-m", "ensurepip"])
+            _watch(runner, [*pip, *what])
         except ClusterError as error:
             by_pip = str(error).removeprefix(f"{runner.node.name}: ")
             raise ClusterError(f"{by_uv}; with pip: {by_pip}") from None
 
-    def _send(
-        self,
-        runner: CommandRunner,
-        command: list[str],
-        pieces: Iterable[bytes],
-        before_error: str = "",
-    ) -> None:
-        """Runs a command with this input. Raises ClusterError, with the cause, if it fails."""
-        stream = self._stream(runner, command)
-        broken = None
-        try:
-            for piece in pieces:
-                stream.write(piece)
-        except ClusterError as error:
-            broken = error  # If the command has ended, its output says why.
-        stream.close_input()
-        output = b"".join(stream.chunks()).decode(errors="replace")
-        self._finish(runner, stream, before_error + cause(output))
-        if broken is not None:
-            raise broken
 
-    def _watch(self, runner: CommandRunner, command: list[str], report: Report) -> None:
-        """Runs an installation and shows its lines. Raises ClusterError with the last of them."""
-        stream = self._stream(runner, until_input_ends(command))
-        last = collections.deque([""], maxlen=_LAST_LINES)
-        try:
-            for number, line in enumerate(filter(str.strip, lines_of(stream.chunks()))):
-                last.append(line.strip())
-                share = _COPIED + (1 - _COPIED) * min(0.95, number / _INSTALL_LINES)
-                report(share, last[-1][:60])
-        except ClusterError:
-            if not self._cancelled:
-                raise
-        self._finish(runner, stream, " ".join(last).strip())
+def _send(
+    runner: CommandRunner, command: list[str], pieces: Iterable[bytes], before_error: str = ""
+) -> None:
+    """Runs a command with this input. Raises ClusterError, with the cause, if it fails."""
+    stream = runner.stream(command)
+    broken = None
+    try:
+        for piece in pieces:
+            stream.write(piece)
+    except ClusterError as error:
+        broken = error  # If the command has ended, its output says why.
+    stream.close_input()
+    output = b"".join(stream.chunks()).decode(errors="replace")
+    _finish(runner, stream, before_error + cause(output))
+    if broken is not None:
+        raise broken
 
-    def _stream(self, runner: CommandRunner, command: list[str]) -> Stream:
-        if self._cancelled:
-            raise ClusterError(f"{runner.node.name}: interrupted")
-        stream = runner.stream(command)
-        self._streams.add(stream)
-        if self._cancelled:  # `cancel` may have missed this stream
-            stream.cancel()
-        return stream
 
-    def _finish(self, runner: CommandRunner, stream: Stream, reason: str) -> None:
-        self._streams.discard(stream)
-        if self._cancelled:
-            raise ClusterError(f"{runner.node.name}: interrupted")
-        if stream.finish() != 0:
-            raise ClusterError(f"{runner.node.name}: {reason}")
+def _watch(runner: CommandRunner, command: list[str]) -> None:
+    """Runs an installation. Raises ClusterError with its last lines if it fails."""
+    stream = runner.stream(until_input_ends(command))
+    lines = map(str.strip, lines_of(stream.chunks()))
+    last = collections.deque(filter(None, lines), maxlen=_LAST_LINES)
+    _finish(runner, stream, " ".join(last))
+
+
+def _finish(runner: CommandRunner, stream: Stream, reason: str) -> None:
+    if stream.finish() != 0:
+        raise ClusterError(f"{runner.node.name}: {reason}")
 
 
 def wrong_packages(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
@@ -355,6 +297,6 @@ def _by_hand(node: NodeSpec, wrong: Sequence[str]) -> str:
 def _compressed(path: Path) -> Iterator[bytes]:
     gzip = zlib.compressobj(1, wbits=31)
     with path.open("rb") as file:
-        while piece := file.read(project.PIECE_BYTES):
+        while piece := file.read(1 << 17):
             yield gzip.compress(piece)
     yield gzip.flush()

@@ -15,11 +15,12 @@ from typing import NamedTuple
 from impala_tf.frontend import project
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.node.code_folders import PARENT
 from impala_tf.frontend.plan import Plan
 from impala_tf.logdir import replace_file
 
 NAME = "code.tar.gz"
+PARENT = ".code"
+"""The folder of the code of runs, in the workdir of a machine. Nothing removes what is there."""
 _DIGITS = 16
 # Unpacks into another folder, and renames it: a folder is complete or absent, even a shared one.
 _UNPACK = (
@@ -46,7 +47,7 @@ def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
       paths: {name: file}. Default: `project.files`.
     """
     paths = paths or project.files(level_name)
-    tar = b"".join(project.pieces(dict(sorted(paths.items())), with_times=False))
+    tar = project.archive(paths, with_times=False)
     return Snapshot(gzip.compress(tar, mtime=0), hashlib.sha256(tar).hexdigest()[:_DIGITS])
 
 

@@ -19,7 +19,7 @@ def test_a_python_that_says_something_else_first_is_named(tmp_path, ask):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho loading modules ...\necho '{}'\n")
     python.chmod(0o755)
-    node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), str(python), "logs")
+    node = NodeSpec("gpu7", "", True, str(tmp_path), str(python), "logs")
     with pytest.raises(ClusterError) as caught:
         ask(LocalRunner(node))
     said = "printed 'loading modules ...' where an answer was expected"
@@ -31,7 +31,7 @@ def test_an_interpreter_without_a_package_needs_setup(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho \"No module named 'grpc'\" >&2\nexit 1\n")
     python.chmod(0o755)
-    node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), str(python), "logs")
+    node = NodeSpec("gpu7", "", True, str(tmp_path), str(python), "logs")
     with pytest.raises(NotSetUpError, match="gpu7: No module named 'grpc'"):
         ask_agent(LocalRunner(node), "check", {})
 

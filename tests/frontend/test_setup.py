@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib.metadata
-import io
+import signal
 import socket
 import subprocess
 import sys
@@ -12,37 +12,45 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from impala_tf.frontend import project, ssh_login
+from impala_tf.frontend import project
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.node.state import ProcessSpec
-from impala_tf.frontend.plan import Plan
-from impala_tf.frontend.setup import set_up, wrong_packages
+from impala_tf.frontend.plan import REMOTE_PYTHON
+from impala_tf.frontend.setup import wrong_packages
 from tests.helpers.disks import fill, mounted
 from tests.helpers.machine_setup import Setup
-from tests.helpers.sshd import running_sshd
-from tests.helpers.waiting import wait_until
+from tests.helpers.runs import PROJECT
+from tests.helpers.sshd import running_sshd, trust
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_project_is_copied_and_its_packages_are_installed(setup, small_project, tmp_path):
     workdir = tmp_path / "there; $(touch x)"
-    assert setup.run().startswith("ready: 3 files copied, 1 packages as pinned")
+    assert setup.run().startswith("ready: 1 packages as pinned")
     assert (workdir / "impala_tf" / "a.py").read_text() == "A = 1\n"
     assert setup.version("iniconfig") == "2.1.0"
+    python = (workdir / ".venv" / "bin" / "python").lstat().st_mtime_ns
     (small_project / "impala_tf" / "a.py").write_text("A = 2\n")
-    setup.said.clear()
-    assert setup.run(extras=("worlds",)).startswith("ready: 1 files copied, 2 packages"), (
-        "a file that had not changed was copied again"
-    )
+    assert setup.run(extras=("worlds",)).startswith("ready: 2 packages")
+    assert (workdir / "impala_tf" / "a.py").read_text() == "A = 2\n"
     assert setup.version("toolz") == "1.0.0"
-    assert "creating a virtual environment" not in setup.said
+    assert (workdir / ".venv" / "bin" / "python").lstat().st_mtime_ns == python, "made again"
+    (small_project / project.CONSTRAINTS).write_text("iniconfig==99.0\n")
+    with pytest.raises(ClusterError, match="iniconfig"):
+        setup.run()
 
 
-def test_pip_installs_what_uv_does_not_find(sshd, small_project, tmp_path):
+def test_what_the_users_own_interpreter_lacks_is_reported(sshd, home, small_project, tmp_path):
+    (small_project / project.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
+    made = Setup(sshd, small_project, tmp_path / "there", python=sys.executable)
+    with pytest.raises(ClusterError, match=r"has iniconfig .* instead of 0.0.1; install the"):
+        made.run()
+    made.runner.close()
+
+
+def test_pip_installs_what_uv_does_not_find(home, small_project, tmp_path):
     """Only pip knows the indexes and links of pip's own configuration."""
     with zipfile.ZipFile(tmp_path / "lonely-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("lonely.py", "")
@@ -64,58 +72,14 @@ def test_pip_installs_what_uv_does_not_find(sshd, small_project, tmp_path):
         made.runner.close()
 
 
-def machine(sshd, name, workdir, python=".venv/bin/python", **changes):
-    """Returns a machine with the process that its name begins with."""
-    return sshd.node(workdir=str(workdir), python=python, **changes)._replace(name=name)
-
-
-def set_up_all(nodes, root, output):
-    """Sets up machines; returns the exit status."""
-    names = [f"{node.name.split('-')[0]}-{number}" for number, node in enumerate(nodes)]
-    processes = [ProcessSpec(n, node.name, ()) for n, node in zip(names, nodes, strict=True)]
-    plan = Plan("impala", tuple(nodes), tuple(processes), ())
-    return set_up(plan, {}, False, Console(file=output, width=200), root=root)
-
-
-def test_a_machine_that_does_not_answer_holds_up_no_other(
-    sshd, small_project, tmp_path, monkeypatch
-):
-    """All waited for the slowest at the login, and three more times."""
-    home_with(tmp_path / "home", sshd)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    version = importlib.metadata.version("iniconfig")
-    (small_project / project.CONSTRAINTS).write_text(f"iniconfig=={version}\n")
-    output, statuses = io.StringIO(), []
-    # The silent one must not be given up before the other one is ready.
-    monkeypatch.setattr(ssh_login, "CONNECT_TIMEOUT_S", 120.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        nodes = [machine(sshd, "actor-a", tmp_path / "a", sys.executable),
-                 machine(sshd, "actor-b", "b", ssh_port=silent.getsockname()[1])]  # fmt: skip
-        thread = threading.Thread(
-            target=lambda: statuses.append(set_up_all(nodes, small_project, output))
-        )
-        thread.start()
-        accepted, _ = silent.accept()
-        with accepted:
-            wait_until(lambda: "actor-a: ready" in output.getvalue())
-            assert "actor-b" not in output.getvalue()
-        thread.join(20)
-    assert statuses == [1]
-    assert output.getvalue().splitlines()[-1] == "1 of 2 machine(s) ready; not actor-b"
-
-
-def home_with(home, sshd):
-    known = home / ".ssh" / "known_hosts"
-    known.parent.mkdir(parents=True)
-    known.write_text(sshd.known_hosts.read_text())
-
-
 def peak_mib():
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def test_sending_uv_to_many_machines_takes_little_time_and_memory(sshd, small_project, tmp_path):
+def test_sending_uv_to_many_machines_takes_little_time_and_memory(
+    sshd, home, small_project, tmp_path
+):
     """It took 5 s of processor time and 110 MiB a machine. It has about 40 MB."""
     machines = [Setup(sshd, small_project, tmp_path / f"w{k}") for k in range(3)]
     for each in machines:
@@ -158,24 +122,6 @@ def test_a_full_disk_is_one_line(setup, small_project, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_what_the_users_own_interpreter_lacks_is_reported(sshd, tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname="x"\ndependencies=["iniconfig"]\n')
-    (tmp_path / "impala_tf").mkdir()
-    (tmp_path / project.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
-    made = Setup(sshd, tmp_path, tmp_path / "there", python=sys.executable)
-    try:
-        with pytest.raises(ClusterError, match=r"has iniconfig .* instead of 0.0.1; install the"):
-            made.run()
-    finally:
-        made.runner.close()
-
-
-def test_a_package_that_does_not_exist_is_named(setup, small_project):
-    (small_project / project.CONSTRAINTS).write_text("iniconfig==99.0\n")
-    with pytest.raises(ClusterError, match="iniconfig"):
-        setup.run()
-
-
 @pytest.mark.parametrize(("line", "is_right"), [("", False), ("built_for = 'this'", True)])
 def test_a_horovod_without_the_patch_counts_as_wrong(setup, tmp_path, line, is_right):
     """Its version is the pinned one, so `setup` left it as it was, and learners hung."""
@@ -201,33 +147,36 @@ def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp
     assert told == f"{tmp_path}:/mine:{tmp_path}/ours"
 
 
-def test_an_interrupted_setup_leaves_nothing_running(sshd, small_project, tmp_path):
-    """Ctrl-C left pip running on the machines."""
-    failures: list[str] = []
-
-    def install():
-        try:
-            installer.set_up(setup.runner, lambda share, text: None)
-        except ClusterError as error:
-            failures.append(str(error))
-
+def test_an_interrupted_setup_leaves_nothing_running(home, small_project, tmp_path):
+    """Ctrl-C left pip running on the machines; one that is slow holds up no other."""
     with contextlib.ExitStack() as stack:  # an index that never answers
         index = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         address = f"UV_DEFAULT_INDEX=http://127.0.0.1:{index.getsockname()[1]}/"
         slow = stack.enter_context(running_sshd(tmp_path / "slow", environment=address))
-        setup = Setup(slow, small_project, tmp_path / "there")
-        installer = setup.installer()
-        thread = threading.Thread(target=install)
-        thread.start()
+        trust(slow)
+        quick = slow.node(workdir=str(tmp_path / "quick"))._replace(name="quick")
+        nodes = (slow.node(workdir=str(tmp_path / "there"), python=REMOTE_PYTHON), quick)
+        version = importlib.metadata.version("iniconfig")
+        (small_project / project.CONSTRAINTS).write_text(f"iniconfig=={version}\n")
+        program = (
+            "import pathlib; from impala_tf.frontend.setup import *; from impala_tf.frontend.plan "
+            "import *; from impala_tf.frontend.node.state import ProcessSpec\n"
+            f"nodes = {nodes}\n"
+            "specs = tuple(ProcessSpec(f'actor-{k}', n.name, ()) for k, n in enumerate(nodes))\n"
+            f"root = pathlib.Path({str(small_project)!r})\n"
+            "set_up(Plan('impala', nodes, specs, ()), {}, False, root=root)"
+        )
+        process = stack.enter_context(subprocess.Popen(
+            [sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+        ))  # fmt: skip
+        assert process.stdout is not None
         index.settimeout(120)
         asked, _ = index.accept()
         with asked:
             assert asked.recv(1000).startswith(b"GET /iniconfig/")
-            installer.cancel()
-            thread.join(20)
-            assert failures == ["node1: interrupted"]
+            assert any(line.startswith("quick: ready") for line in process.stdout)
+            process.send_signal(signal.SIGINT)
             asked.settimeout(20)
             with contextlib.suppress(ConnectionError):
                 assert asked.recv(1000) == b"", "uv still waits for the index"
-        with pytest.raises(ClusterError, match="interrupted"):
-            installer.set_up(setup.runner, lambda share, text: None)
+        assert process.wait(30) != 0

@@ -9,7 +9,6 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import pwd
 import shutil
 import socket
 import sys
@@ -43,7 +42,6 @@ def look(asked: dict) -> dict:
         "writable": os.access(folder, os.W_OK),
         "folder": str(folder),
         "tmux": shutil.which("tmux") is not None,
-        "ends_at_logout": _ends_at_logout(),
         "unix_s": time.time(),
     }
 
@@ -53,20 +51,6 @@ def _is_dir(path: pathlib.Path) -> bool:
         return path.is_dir()
     except PermissionError:  # of a folder above it
         return False
-
-
-def _ends_at_logout() -> bool:
-    """Tells whether systemd ends this user's processes at logout, tmux included."""
-    kills = False
-    for path in [pathlib.Path("/etc/systemd/logind.conf"),
-                 *sorted(pathlib.Path("/etc/systemd").glob("logind.conf.d/*.conf"))]:  # fmt: skip
-        if path.is_file():
-            for line in path.read_text(errors="replace").splitlines():
-                name, _, value = line.partition("=")
-                if name.strip() == "KillUserProcesses":
-                    kills = value.strip().lower() in ("yes", "true", "on", "1")
-    user = pathlib.Path("/var/lib/systemd/linger") / pwd.getpwuid(os.getuid()).pw_name
-    return kills and os.getuid() != 0 and not user.exists()
 
 
 def listen(asked: dict) -> list:
