@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from impala_tf.config import ConfigError, user_commands
+from impala_tf.config import user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
-from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.operate import MAY_BE_LOST, STOP_S, end_processes, lost_work
-from impala_tf.frontend.parallel import Machines, good, on_all, problems
-from impala_tf.frontend.record import NAME, Record, load
+from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
+from impala_tf.frontend.record import Record, load
+from impala_tf.frontend.status import Look, Status, look
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
     ENDED_WELL,
@@ -59,6 +60,25 @@ def where_it_runs(record: Record, machines: Machines, logdir: Path) -> str:
     )
 
 
+def watch(logdir: Path, make_display: MakeDisplay, accept_new_host_keys: bool = False) -> int:
+    """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
+
+    Args:
+      logdir: the run's logdir, on this machine.
+      make_display: see `impala_tf.frontend.launch.launch`.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
+
+    Returns:
+      0 if all learners finished or were stopped, or the run was left running; 1 if a learner
+      failed, or may not have saved what it has learned.
+    """
+    record = load(logdir)
+    with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
+        for line in problems(machines.found):
+            print(line, file=sys.stderr)
+        return Monitor(Launcher(record, logdir), machines, logdir.resolve(), make_display).run()
+
+
 class Monitor:
     """Shows a run until it ends. Ctrl-C leaves the run running."""
 
@@ -87,8 +107,7 @@ class Monitor:
         self._gone_since_s: dict[str, float] = {}
         self._joining: dict[str, CommandRunner] = {}
         self._is_over = threading.Event()
-        self._silent: dict[str, tuple[int, float]] = {}
-        self._record_changed_ns = 0
+        self._revived_s: dict[str, float] = {}
         self._failure: BaseException | None = None
         self._notes: list[str] = []
         self._closing = threading.Event()
@@ -123,8 +142,6 @@ class Monitor:
         while True:
             if self._failure is not None:
                 raise self._failure
-            if self._was_taken_over():
-                return 1, f"this run has ended; {self._logdir} now belongs to a later launch"
             while self._notes:
                 self._display.note(self._notes.pop(0))
             self._display.update()
@@ -170,18 +187,6 @@ class Monitor:
         first = next(iter(failed), "NAME")
         logs = user_commands.frontend("logs", f"--logdir={self._logdir}", first)
         return 1, f"failed: {why}; see {logs}"
-
-    def _was_taken_over(self) -> bool:
-        # A launch into a logdir in use is refused, so if there was a later launch, this run is
-        # over.
-        try:
-            changed_ns = (self._logdir / NAME).stat().st_mtime_ns
-            if changed_ns == self._record_changed_ns:
-                return False
-            self._record_changed_ns = changed_ns
-            return load(self._logdir).run_id != self._launcher.record.run_id
-        except (ConfigError, OSError):
-            return False
 
     def _watch(self, name: str) -> None:
         """Looks at a machine repeatedly; each machine has a thread of its own."""
@@ -270,30 +275,22 @@ class Monitor:
         )
 
     def _revive(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
-        """Restarts a silent supervisor, unless the machine itself does."""
-        attempt = self._silent.get(name)
+        """Restarts a supervisor that is silent: its machine has rebooted, or all was killed."""
         if not seen.is_silent or all(process.state in OVER for process in state.processes.values()):
-            if self._silent.pop(name, None) is not None:
-                again = attempt is not None and attempt[0] != state.pid
-                how = "was started again" if again else "is there again"
-                self._notes.append(f"{name}: its supervisor {how}")
+            if self._revived_s.pop(name, None) is not None:
+                self._notes.append(f"{name}: its supervisor is there again")
             return
-        if attempt is None:
+        tried_s = self._revived_s.get(name)
+        if tried_s is None:
             text = "its supervisor is silent, so its processes may have ended; starting it again"
             self._notes.append(f"{name}: {text}")
-        if attempt is None or time.monotonic() - attempt[1] > _REVIVE_S:
-            self._silent[name] = state.pid, time.monotonic()
+        if tried_s is None or time.monotonic() - tried_s > _REVIVE_S:
+            self._revived_s[name] = time.monotonic()
             ask_agent(runner, "rejoin", {}, STOP_S)
 
     def _take_note(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
-        if seen.has_rebooted and any(p.state not in OVER for p in state.processes.values()):
-            ask_agent(runner, "rejoin", {}, STOP_S)
-            self._notes.append(f"{name}: has rebooted; its processes were started again")
-            return
         self._revive(name, runner, seen, state)
-        if (
-            0 in seen.statuses
-        ):  # before the states: once they say that the run is over, `_result` reads this
+        if 0 in seen.statuses:  # before the states: `_result` reads this once they are over
             self._status = seen.statuses[0]
         for process in state.processes.values():
             before = self._states.get(process.name)

@@ -6,12 +6,10 @@ import pytest
 
 from impala_tf.config import Given
 from impala_tf.frontend.inventory import Row
-from impala_tf.frontend.look import Look
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.plan import LocalNode, make_plan
-from impala_tf.frontend.process_rows import COLUMNS, rows_of
 from impala_tf.frontend.record import Record
-from impala_tf.frontend.status import show_status
+from impala_tf.frontend.status import COLUMNS, Look, rows_of
 from impala_tf.machine.supervision import ProcessState
 from tests.helpers.statuses import a_status
 
@@ -26,7 +24,7 @@ def launched(folder, state, told, *notes):
     record = Record("id", 0.0, str(Path("w.csv")), (), plan, end_command="")
     process = ProcessState("learner-0", state, detail=told.rstrip("; "))
     node = NodeState("id", "0", 1, 1, "boot", 0.0, 0.0, {"learner-0": process})
-    return record, Look(node, False, False, 0.0, {0: a_status(notes=list(notes))})
+    return record, Look(node, False, 0.0, {0: a_status(notes=list(notes))})
 
 
 @pytest.mark.parametrize(("state", "told"), [("running", ""), ("finished", "done; ")])
@@ -35,17 +33,3 @@ def test_what_a_learner_tells_its_user_is_shown_while_it_runs_and_after(tmp_path
     record, seen = launched(tmp_path, state, told, LACKS)
     (row,) = rows_of(record, {record.plan.nodes[0].name: seen})
     assert dict(zip(COLUMNS, row, strict=True))["detail"] == told + LACKS
-
-
-@pytest.mark.parametrize("state", ["finished", "stopped"])
-@pytest.mark.parametrize(
-    ("notes", "expected"), [([LACKS], "SHARE: does not have"), ([], "no process needs attention")]
-)
-def test_a_learner_that_has_ended_with_something_to_tell_is_a_problem(
-    tmp_path, monkeypatch, capfd, state, notes, expected
-):
-    record, seen = launched(tmp_path, state, "done", *notes)
-    monkeypatch.setattr("impala_tf.frontend.status.load", lambda logdir: record)
-    monkeypatch.setattr("impala_tf.frontend.status.look", lambda runner, record: seen)
-    assert show_status(tmp_path, problems=True) == 0
-    assert expected in capfd.readouterr().out

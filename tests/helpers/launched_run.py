@@ -5,7 +5,7 @@ import subprocess
 from unittest import mock
 
 from impala_tf.config import Given
-from impala_tf.frontend import attaching, monitor
+from impala_tf.frontend import monitor
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
@@ -47,10 +47,6 @@ class Run:
 
         with self._shown(on_update) as make_display:
             return launch(config, make_display=make_display)
-
-    def watch(self, on_update):
-        with self._shown(on_update) as make_display:
-            return attaching.watch(self.logdir, make_display)
 
     @contextlib.contextmanager
     def _shown(self, on_update):

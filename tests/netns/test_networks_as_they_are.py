@@ -131,14 +131,14 @@ def test_machines_that_are_cut_off_or_reboot(network, home, launched):
     run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
 
     third.reboot()
-    run.wait_for(f"{third.address}: has rebooted; its processes were started again")
+    run.wait_for(f"{third.address}: its supervisor is there again")
     run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
 
     trained = frames(first)
     assert trained > 0
     before_unix_s = time.time()
     first.reboot()
-    run.wait_for(f"{first.address}: has rebooted; its processes were started again")
+    run.wait_for(f"{first.address}: its supervisor is there again")
     run.wait_until(
         lambda: (
             status(first)["updated_unix_s"] > before_unix_s  # else it is from before

@@ -8,13 +8,11 @@ import contextlib
 import functools
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +22,10 @@ from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.main import main
-from impala_tf.frontend.node import code_folders
 from impala_tf.frontend.node.state import read_state, state_path
 from impala_tf.frontend.record import load
 from tests.helpers import delay_proxy
 from tests.helpers.netns import know, network_of
-from tests.helpers.runs import PROJECT
 from tests.helpers.sshd import public_key
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
@@ -66,7 +62,7 @@ def network(tmp_path_factory):
             script.write_text(ACTOR + script.read_text())
             code = code or snapshot.take("", project.files("", node.workdir))
             # As an earlier launch has left it, so that all launches take the same commands.
-            folder = node.workdir / code_folders.PARENT / code.digest
+            folder = node.workdir / snapshot.PARENT / code.digest
             folder.mkdir(parents=True)
             subprocess.run(["tar", "-xzC", str(folder)], input=code.archive, check=True)
         yield nodes, user_key
@@ -110,8 +106,8 @@ class Zoo:
         return launch(self.config(**flags), make_display=no_display)
 
     def state(self, node):
-        number = [each.address for each in self.nodes].index(node.address)
-        return read_state(state_path(node.workdir / "runs", f"node-{number}"))
+        name = next(n for n in load(self.logdir / "runs").plan.nodes if n.address == node.address)
+        return read_state(state_path(node.workdir / "runs", name.id))
 
     def running(self, node):
         """Returns the names of the processes that run on a machine."""
@@ -220,11 +216,8 @@ def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
         assert run.launch() == 1
         said = capfd.readouterr().err.splitlines()
         assert lost <= {line.split(":")[0] for line in said}
-        names = ", ".join(node.address for node in frozen)
-        waiting = [line for line in said if line.startswith("logging in: waiting for ")]
-        assert any(f" of {MACHINES} machine(s): {names}" in line for line in waiting), waiting
         assert run.launch(min_actors=1) == 0
-        said = [line for line in capfd.readouterr().err.splitlines() if ": waiting" not in line]
+        said = capfd.readouterr().err.splitlines()
         assert {line.split(":")[0] for line in said} == lost, said
         there = [node for node in run.nodes if node.address not in lost]
         assert all(run.running(node) == run.names(node) for node in there)
@@ -278,86 +271,6 @@ def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped
 
 def start_half(launcher, runner):
     """Starts the processes of the first half of the machines, and never those of the others."""
-    if int(runner.node.id.removeprefix("node-")) >= MACHINES // 2:
+    if launcher.record.plan.nodes.index(runner.node) >= MACHINES // 2:
         time.sleep(1000)
     return START(launcher, runner)
-
-
-@pytest.fixture
-def small_checkout(tmp_path):
-    """A copy of the project that needs one small package."""
-    folder = tmp_path / "checkout"
-    for name in ("impala_tf", "frontend"):
-        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PROJECT / "run_experiment.py", folder)
-    (folder / "pyproject.toml").write_text(
-        '[project]\nname="x"\ndependencies=["iniconfig"]\n'
-        "[project.optional-dependencies]\nlearner=[]\n"
-    )
-    (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\n")
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
-    subprocess.run([*download, folder / "wheels", "iniconfig==2.1.0"], check=True)
-    return folder
-
-
-class Setup:
-    """`frontend setup` of machines, as a process of its own; the folder there is "set_up".
-
-    Attributes:
-      said: what it printed, both streams.
-      status: its exit status.
-      peak_mib: its memory.
-      processor_s: its processor time.
-    """
-
-    def __init__(self, nodes, home, checkout):
-        know(home / "known_hosts", nodes)
-        for node in nodes:  # they reach no index
-            settings = node.home / ".config" / "uv" / "uv.toml"
-            settings.parent.mkdir(parents=True, exist_ok=True)
-            settings.write_text(f'no-index = true\nfind-links = ["{checkout}/wheels"]\n')
-        lines = ["job,ip,tf_port,cuda_visible_devices,workdir"]
-        lines += [
-            f"{'learner' if number == 0 else 'actor'},{node.address},{'' if number else 8001},-1,"
-            f"{node.folder}/set_up"
-            for number, node in enumerate(nodes)
-        ]
-        csv, output = checkout / "w.csv", checkout / "output"
-        csv.write_text("\n".join(lines) + "\n")
-        command = [sys.executable, "-m", "frontend", "setup", f"--workers_csv_path={csv}"]
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)},
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-            # Not ru_maxrss: until it has its own program, the new process counts this one's memory.
-            self.peak_mib, ended = 0.0, 0
-            while not ended:
-                self.peak_mib = _peak_mib(process.pid) or self.peak_mib
-                time.sleep(0.05)
-                ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        process.returncode = self.status = os.waitstatus_to_exitcode(status)
-        self.said = output.read_text()
-        self.processor_s = usage.ru_utime + usage.ru_stime
-
-
-def _peak_mib(pid):
-    """Returns how much memory a process has had at most; None: it has ended."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else None
-
-
-def test_a_setup_takes_little_memory_however_many_machines_there_are(network, home, small_checkout):
-    """Each machine was sent uv's 38 MB, in pieces that took 2 MiB of memory a machine."""
-    nodes, _ = network
-    began_s = time.monotonic()
-    try:
-        done = Setup(nodes, home, small_checkout)
-    finally:
-        for node in nodes:
-            shutil.rmtree(node.folder / "set_up", ignore_errors=True)
-    print(f"setup of {MACHINES} machines: {time.monotonic() - began_s:.0f} s, "
-          f"{done.processor_s:.0f} s of processor time, {done.peak_mib:.0f} MiB")  # fmt: skip
-    assert done.status == 0, done.said
-    assert done.said.count(": ready: ") == MACHINES, done.said
-    assert done.peak_mib < 150
