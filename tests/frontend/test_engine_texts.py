@@ -99,12 +99,3 @@ def test_the_newest_run_of_a_folder_counts(tmp_path: Path) -> None:
             continue
         with pytest.raises(ConfigError, match=f"{name}.json"):
             registry.found(tmp_path)
-
-
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    for name in ("ray", "slurm"):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / f"{name}.json").write_text('{"job"')
-        with pytest.raises(ConfigError, match=f"{name}.json: not a record"):
-            registry.found(folder)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from impala_tf.config import ConfigError, Given
-from impala_tf.frontend.engines import ray, ray_cluster
+from impala_tf.frontend.engines import ray
 from tests.helpers.runs import PROJECT
 
 FLAGS = {
@@ -73,47 +71,3 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "ray.json").write_text(text)
     with pytest.raises(ConfigError, match=r"ray\.json: not a record of a job"):
         ray.find(tmp_path)
-
-
-class Busy:
-    """A run's Ray actors; learner 0 answers to calls that wait for as long as it takes."""
-
-    def __init__(self, takes_s: float) -> None:
-        self.removed: list[str] = []
-        self._takes_s = takes_s
-
-    def has(self, name: str) -> bool:
-        return True
-
-    def ask(
-        self, names: Iterable[str], method: str, answer_s: float = ray_cluster.ANSWER_S
-    ) -> dict[str, None]:
-        return dict.fromkeys(names) if answer_s >= self._takes_s else {}
-
-    def remove(self, names: Iterable[str]) -> None:
-        self.removed += names
-
-    def release(self) -> None:
-        self.removed.append("the room")
-
-
-@pytest.mark.parametrize(("takes_s", "cancelled"), [(1, False), (20, False), (1000, True)])
-def test_a_learner_on_a_busy_node_gets_time_to_write_its_checkpoint(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    takes_s: float,
-    cancelled: bool,
-) -> None:
-    """Ray gives a run a low priority, so beside other work it may need long to answer."""
-    cluster = Busy(takes_s)
-    monkeypatch.setattr(ray, "Cluster", lambda namespace: cluster)
-    monkeypatch.setattr(ray_cluster, "connect", lambda address, code: address)
-    monkeypatch.setattr(ray_cluster, "disconnect", lambda: None)
-    run = SimpleNamespace(
-        namespace="n", learner_names=["learner-0"], names=["learner-0", "actor-0"]
-    )
-    assert ray.stop(cast(ray.Job, SimpleNamespace(address="a", run=run))) == 0
-    said = capsys.readouterr()
-    assert ("learner-0 does not answer" in said.err) == (takes_s > ray_cluster.ANSWER_S)
-    assert ("the run is cancelled" in said.out) == cancelled
-    assert bool(cluster.removed) == cancelled

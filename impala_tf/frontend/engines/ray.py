@@ -31,8 +31,7 @@ from impala_tf.frontend.engines.engine import (
     trains_there,
     write_record,
 )
-from impala_tf.frontend.engines.ray_cluster import Cluster
-from impala_tf.frontend.engines.ray_run import Run, Seen, end
+from impala_tf.frontend.engines.ray_cluster import Cluster, Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
@@ -44,7 +43,8 @@ _NAME = "ray"
 _POLL_S = 1.0
 _TAIL_BYTES = 20_000
 _BUSY_S = 60.0
-"""How long a busy learner 0 has to answer a stop: if it is cancelled, it writes no checkpoint."""
+"""How long learner 0 has to answer a stop on a busy node: if it is cancelled, it writes no
+checkpoint."""
 
 
 class Job(NamedTuple):
@@ -161,7 +161,7 @@ def stop(job: Job) -> int:
         cluster = Cluster(job.run.namespace)
         if not cluster.has("learner-0"):
             summary = "the run has left Ray already"
-        elif _told_to_stop(cluster, job.run):
+        elif "learner-0" in cluster.ask(job.run.learner_names, "stop", answer_s=_BUSY_S):
             # Once its learner is over, learner 0's Ray actor ends all others.
             summary = "the run stops: the learners write a checkpoint"
         else:
@@ -169,17 +169,6 @@ def stop(job: Job) -> int:
             summary = "the run is cancelled: learner 0 had no room, or its node was lost"
     print(summary)
     return 0
-
-
-def _told_to_stop(cluster: Cluster, run: Run) -> bool:
-    """Tells the learners to stop; returns whether learner 0 has answered."""
-    if "learner-0" in cluster.ask(run.learner_names, "stop"):
-        return True
-    print(
-        "learner-0 does not answer: it waits for room, or its node is busy or lost. The run is"
-        f" cancelled in {_BUSY_S:g} s, unless you press Ctrl-C", flush=True,
-    )  # fmt: skip
-    return "learner-0" in cluster.ask(run.learner_names, "stop", answer_s=_BUSY_S)
 
 
 def _run(given: Given) -> Run:

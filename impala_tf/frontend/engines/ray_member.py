@@ -22,7 +22,7 @@ from impala_tf.config import ConfigError, command_line
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import join
 from impala_tf.frontend.engines import ray_cluster
-from impala_tf.frontend.engines.ray_run import FAREWELL_S, Run, Seen, end
+from impala_tf.frontend.engines.ray_cluster import FAREWELL_S, Run, Seen, end
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.supervisor import NodeSupervisor
 from impala_tf.logdir import Logdir, replace_file

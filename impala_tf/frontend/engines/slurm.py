@@ -118,7 +118,13 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     script = render(given)
     if shutil.which("sbatch") is None:
         raise ConfigError("--engine=slurm: no sbatch here; use a machine with Slurm's commands")
-    _check_horovod(given, logdir)
+    if (given["num_learners"] or 1) > 1 and importlib.util.find_spec("horovod") is None:
+        # Only a warning: nodes, or a container, may have another environment than this one.
+        install = user_commands.install_horovod(Path(sys.executable))
+        print(
+            f"warning: several learners need Horovod, which {sys.executable} does not have; run"
+            f" {install}", file=sys.stderr,
+        )  # fmt: skip
     before = find(logdir)
     if before is not None and (state := _queue(before, "%T")):
         raise trains_there(logdir, f"job {before.number} is {state[0]} and")
@@ -194,36 +200,6 @@ def stop(job: Job) -> int:
         _slurm("scancel", job.number)
         print(f"job {job.number} is cancelled")
     return 0
-
-
-def _check_horovod(given: Given, logdir: Path) -> None:
-    """Raises ConfigError if several learners would lack Horovod, which they find after the queue.
-
-    Nodes run this interpreter, with the packages that they have at its path. These are the ones
-    here only if they lie where the logdir does, which all nodes share. A container, or another
-    environment, may have more.
-    """
-    options = " ".join(given[f"slurm_{part}options"] for part in ("", "learner_"))
-    if (
-        (given["num_learners"] or 1) < 2
-        or importlib.util.find_spec("horovod") is not None
-        or re.search(r"--(container|export)", options)
-        or _device(Path(sys.prefix)) != _device(logdir)
-    ):
-        return
-    raise ConfigError(
-        f"--num_learners={given['num_learners']}: several learners need Horovod, which"
-        f" {sys.executable} does not have; run"
-        f" {user_commands.install_horovod(Path(sys.executable))}"
-    )
-
-
-def _device(path: Path) -> int:
-    """Returns a number of the file system that has a path, or that would have it."""
-    try:
-        return path.stat().st_dev
-    except OSError:  # it is not there yet
-        return _device(path.parent)
 
 
 def _component(given: Given, nodes: int, own: str) -> str:
