@@ -31,8 +31,6 @@ class NodeSpec(NamedTuple):
 
     name: str
     """The name in messages: the address, with user and port if the address alone is ambiguous."""
-    id: str
-    """Such as node-3; it is in the names of the machine's files."""
     address: str
     """The address at which other machines reach it; '' for this machine."""
     is_local: bool
@@ -56,6 +54,11 @@ class NodeSpec(NamedTuple):
     """The line of the first row that names the machine."""
     code: str = ""
     """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
+
+    @property
+    def id(self) -> str:
+        """Such as node-10.0.0.3; it is in the names of the machine's files."""
+        return "node-here" if self.is_local else f"node-{self.name}"
 
     @property
     def login(self) -> Machine:
@@ -150,9 +153,9 @@ def make_plan(
     """
     nodes = _nodes(given, rows, local, {node.login: node.name for node in known})
     names = {machine: node.name for machine, node in nodes.items()}
-    if lines := _disagreements(given, rows, names):
-        raise ConfigError(lines)
     learners = [row for row in rows if row.job == "learner"]
+    if lines := [*_shared_ports(given, learners, names), *_counts(given, rows)]:
+        raise ConfigError(lines)
     actors = [row for row in rows if row.job == "actor"]
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
     # The number of actors, not their addresses: for a hundred machines, each of a hundred machines
@@ -186,20 +189,14 @@ def make_plan(
     )
 
 
-def _disagreements(given: Given, rows: Sequence[Row], names: Mapping[Machine, str]) -> list[str]:
-    """Returns one line for each port or count with which a run could not start, or not continue.
+def _shared_ports(given: Given, learners: Sequence[Row], names: Mapping[Machine, str]) -> list[str]:
+    """Returns a line for each learner whose port another one has, under any of their addresses.
 
     Args:
       given: the flags of the launch, with `workers_csv_path`.
-      rows: the valid rows of the CSV.
+      learners: their rows.
       names: {login: name of the machine}; logins of this machine share a name.
     """
-    learners = [row for row in rows if row.job == "learner"]
-    return [*_shared_ports(given, learners, names), *_counts(given, rows)]
-
-
-def _shared_ports(given: Given, learners: Sequence[Row], names: Mapping[Machine, str]) -> list[str]:
-    """Returns a line for each learner whose port another one has, under any of their addresses."""
     used: dict[tuple[str, int | None], Row] = {}
     return [
         f"{given.cluster.workers_csv_path}:{row.line}: tf_port: {row.tf_port} is already used by"
@@ -287,7 +284,6 @@ def _nodes(
 ) -> dict[Machine, NodeSpec]:
     nodes: dict[Machine, NodeSpec] = {}
     local_logins = _here(rows, local)
-    number = 0
     for row in rows:
         if row.machine in nodes:
             continue
@@ -303,13 +299,12 @@ def _nodes(
             python = row.python or local.python
             earlier = next((node for node in nodes.values() if node.is_local), None)
             nodes[row.machine] = NodeSpec(
-                "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
+                "this machine", "", True, str(workdir), python, str(local.logdir),
                 csv_line=earlier.csv_line if earlier else row.line
             )  # fmt: skip
             continue
         nodes[row.machine] = NodeSpec(
             name=names.get(row.machine, name),
-            id=f"node-{number}",
             address=row.ip,
             is_local=False,
             workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
@@ -322,7 +317,6 @@ def _nodes(
             host_key=row.host_key,
             csv_line=row.line,
         )
-        number += 1
     _refuse_one_name(nodes.values(), given)
     if len({node for node in nodes.values() if node.is_local}) > 1:
         raise ConfigError(

@@ -88,6 +88,6 @@ def test_the_doctor_asks_a_machine_for_its_containers_limits(
         assert source.count(f'"{name}"') == 1
         source = source.replace(f'"{name}"', f'"{path}"')
     monkeypatch.setattr(preflight, "PROBE", source.encode())
-    node = NodeSpec("gpu7", "node-0", "", True, str(tmp_path), "python3", "logs")
+    node = NodeSpec("gpu7", "", True, str(tmp_path), "python3", "logs")
     seen = preflight.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
     assert (seen["cores"], seen["memory_bytes"]) == (1, 5_000_000)

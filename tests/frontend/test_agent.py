@@ -1,88 +1,27 @@
 """The agent: starts, stops and restarts a node's processes in tmux windows of this machine."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.node import agent, private
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain
 from impala_tf.frontend.node.state import AgentError, NodeState
 from impala_tf.frontend.node.tmux import RunSession
-from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def session(private_tmux):
-    return RunSession("impala")
-
-
-def names(session):
-    return [(window.name, window.dead, window.run_id) for window in session.windows()]
-
-
-def test_a_session_exists_only_while_it_has_windows(session):
-    assert session.windows() == []
-    session.open("learner-0", ["sleep", "1000"], "run")
-    wait_until(lambda: names(session) == [("learner-0", False, "run")])
-    session.close("run")
-    assert session.windows() == []
-
-
-def test_arguments_arrive_byte_for_byte_without_a_shell(session, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-c", KEEP_ARGUMENTS, *HOSTILE]
-    session.open("actor-0", ["env", "-C", str(tmp_path), *command], "run")
-    arrived = tmp_path / "arguments.json"
-    wait_until(arrived.exists)
-    assert json.loads(arrived.read_text())[0] == HOSTILE
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_window_whose_process_exited_at_once_can_still_be_read(session):
-    session.open("mine", ["sleep", "1000"], "")
-    for number in range(5):
-        session.open(f"actor-{number}", ["sh", "-c", "echo out of memory; exit 3"], "run")
-    wait_until(lambda: [w.dead for w in session.windows()] == [False, *[True] * 5])
-    assert session.last_line("actor-3") == "out of memory"
-
-
-def test_closing_a_run_leaves_other_windows_and_sessions_open(session):
-    session.open("learner-0", ["sleep", "1000"], "run")
-    session.open("mine", ["sleep", "1001"], "")
-    subprocess.run(["tmux", "new-session", "-d", "-s", "impala-2", "sleep 1002"], check=True)
-    wait_until(lambda: len([w for w in session.windows() if w.run_id]) == 1)
-    session.close("run")
-    assert [window.name for window in session.windows()] == ["mine"]
-    found = subprocess.check_output(["tmux", "list-sessions", "-F", "#S"], text=True).split()
-    assert found == ["impala", "impala-2"]
 
 
 def test_a_machine_without_tmux_says_so(private_tmux, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AgentError, match="tmux is missing; on Debian: apt-get install tmux"):
         RunSession("impala").windows()
-
-
-def test_a_launcher_inside_tmux_uses_the_default_server(private_tmux, monkeypatch, tmp_path):
-    monkeypatch.setenv("TMUX", f"{tmp_path}/elsewhere,1,0")
-    session = RunSession("impala")
-    session.open("learner-0", ["sleep", "1000"], "run")
-    wait_until(lambda: [window.name for window in session.windows()] == ["learner-0"])
-
-
-# --- what it does for a run ---
 
 
 def test_launching_opens_a_window_for_each_process_and_writes_private_keys(node):
@@ -147,25 +86,6 @@ def test_stopping_reports_what_does_not_stop(node):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_processes_whose_supervisor_was_killed_can_be_stopped_and_started_again(node):
-    state = node.launch("actor-0")
-    os.kill(state.pid, signal.SIGKILL)
-    again = from_plain(NodeState, node.ask("restart", **node.about(names=None)))
-    assert again.pid != state.pid
-    node.wait_until_up("actor-0", times=2)
-    assert node.stop() == {"stopped": {"actor-0": 0}, "left": {}}
-
-
-def test_a_process_can_be_restarted_and_more_can_be_added(node):
-    before = node.launch("learner-0", "actor-0").processes["actor-0"].pid
-    node.ask("restart", **node.about(names=["actor-0"]))
-    wait_until(lambda: node.state().processes["actor-0"].pid not in (None, before))
-    assert node.state().processes["learner-0"].restarts == 0
-    node.ask("add", orders=node.orders("learner-0", "actor-0", "actor-1"))
-    assert node.state().processes["actor-1"].state == "running"
-    wait_until(lambda: [w.name for w in RunSession("impala").windows()][-1] == "actor-1")
-
-
 def test_a_machine_that_is_back_rejoins_unless_the_run_was_over(node):
     state = node.launch("actor-0")
     subprocess.run(["tmux", "kill-server"], check=True)  # as a reboot does
@@ -210,46 +130,13 @@ def test_a_launch_that_comes_after_its_interruption_is_refused(node):
     assert isinstance(node.launch("actor-0", run_id="another"), NodeState)
 
 
-def copy_package(node):
-    """Lets the node's project have its own package, to change; returns its frontend/node."""
-    package = node.project / "impala_tf"
-    package.unlink()
-    shutil.copytree(Path(agent.__file__).parents[2], package)
-    return package / "frontend" / "node"
-
-
-def test_a_supervisor_that_cannot_start_is_reported(node):
-    supervisor = copy_package(node) / "supervisor.py"
-    supervisor.unlink()
-    supervisor.write_text("raise SystemExit('cannot allocate memory')")
-    assert node.launch("actor-0") == "the supervisor did not start: cannot allocate memory"
-
-
-def test_a_supervisor_that_is_too_slow_starts_nothing_after_the_launch_has_failed(
-    node, session, tmp_path
-):
-    folder, begun = copy_package(node), tmp_path / "begun"
-    for name, before, after in (
-        ("agent.py", "_START_TIMEOUT_S = 60.0", "_START_TIMEOUT_S = 0.5"),
-        ("supervisor.py", "import sys\n", "import sys\nimport time\ntime.sleep(2)\n"),
-    ):
-        text = (folder / name).read_text()
-        assert text.count(before) == 1
-        (folder / name).write_text(text.replace(before, after))
-    assert node.launch("actor-0", end_command=f"touch '{begun}'").startswith("the supervisor did n")
-    assert session.windows() == []
-    time.sleep(3)
-    assert node.state() is None
-    assert not begun.exists(), "it runs --end_command, which may switch the machine off"
-
-
 def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path):
     """They are launched at the same time; an actor whose files do not fit cannot connect."""
     files.processes_folder(tmp_path).mkdir()
 
     def write(machine):
         text = f"{machine}" * 10_000
-        private.write_credentials(tmp_path, {"actor.pem": text, "actor.key": text})
+        files.write_credentials(tmp_path, {"actor.pem": text, "actor.key": text})
 
     with ThreadPoolExecutor(8) as pool:
         for _ in range(30):
@@ -266,3 +153,12 @@ def test_a_state_that_a_power_cut_has_damaged_is_none(tmp_path):
     for text in ("", "\0\0\0", "{}", "[1"):
         path.write_text(text)
         assert files.read_state(path) is None
+
+
+def test_a_supervisor_that_cannot_start_is_reported(node):
+    package = node.project / "impala_tf"
+    package.unlink()
+    shutil.copytree(Path(files.__file__).parents[2], package)
+    supervisor = package / "frontend" / "node" / "supervisor.py"
+    supervisor.write_text("raise SystemExit('cannot allocate memory')")
+    assert node.launch("actor-0") == "the supervisor did not start: cannot allocate memory"

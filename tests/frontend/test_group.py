@@ -12,7 +12,7 @@ import pytest
 from impala_tf.frontend.node import group
 from impala_tf.frontend.node.gathering import Gathering, Times
 from impala_tf.frontend.node.group import Membership
-from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
+from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, ask
 from impala_tf.frontend.node.state import (
     GroupInfo,
     Orders,
@@ -23,7 +23,6 @@ from impala_tf.frontend.node.state import (
     write,
 )
 from impala_tf.frontend.node.supervisor import NodeSupervisor
-from impala_tf.machine.addresses import interface_of
 from impala_tf.machine.supervision import GiveUpError, ProcessState
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
@@ -118,22 +117,6 @@ def test_a_learner_without_restarts_ends_the_group_and_is_named(learners):
     assert "learner-1: exit status 1" in states[0].detail
 
 
-def test_a_rendezvous_port_in_use_is_reported(tmp_path, learners, monkeypatch):
-    start, join = learners
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(
-            "tests.frontend.test_group.group_info",
-            lambda number, size, _: GroupInfo(number, ("127.0.0.1",) * size, ("h",) * size, port),
-        )
-        start(0, "true")
-        (state,) = join()
-    assert state.state == "failed"
-    assert "Address already in use" in state.detail
-
-
 @pytest.fixture
 def key_folder(tmp_path):
     (tmp_path / "learner.key").write_text("secret")
@@ -143,16 +126,6 @@ def key_folder(tmp_path):
 def member(rank, port, folder, patience_s, run_id="run"):
     times = Times(patience_s=patience_s, settle_s=patience_s)
     return Membership(group_info(rank, 2, port), run_id, folder, lambda text: None, times=times)
-
-
-def test_learners_give_up_on_one_that_stays_away_and_name_it(key_folder):
-    """After a reboot of one machine, the others waited for ever."""
-    first = member(0, free_port(), key_folder, patience_s=1.0)
-    try:
-        with pytest.raises(GiveUpError, match="waited 0 min for learner-1"):
-            first.gather(lambda: False)
-    finally:
-        first.close()
 
 
 def test_the_patience_starts_again_with_every_attempt(key_folder):
@@ -314,13 +287,6 @@ def test_requests_without_the_runs_key_are_refused(rendezvous):
     assert server.gathering.join(0, "a")["over"] == ""
 
 
-def test_an_unknown_request_does_not_end_the_group(rendezvous):
-    address, server = rendezvous
-    with pytest.raises(ConnectionRefusedError, match="404"):
-        ask(address, "/favicon.ico", {"reason": "x"})
-    assert server.gathering.join(0, "a")["over"] == ""
-
-
 def test_a_learner_whose_packets_come_from_another_address_takes_part(tmp_path):
     """As behind NAT: all packets come from 127.0.0.1, which is no learner's `ip`."""
     (tmp_path / "learner.key").write_text("secret")
@@ -367,19 +333,3 @@ def test_connections_without_a_signed_request_are_bounded(rendezvous):
     finally:
         for each in idle:
             each.close()
-
-
-def test_horovods_requests_reach_the_store_through_the_proxy(rendezvous):
-    address, _ = rendezvous
-    proxy = StoreProxy(address)
-    try:
-        assert raw(proxy.port, "GET", "/global/0") == (404, b"")
-        assert raw(proxy.port, "PUT", "/global/0", b"an address")[0] == 200
-        assert raw(proxy.port, "GET", "/global/0") == (200, b"an address")
-    finally:
-        proxy.close()
-
-
-def test_the_interface_of_an_address_is_found():
-    assert interface_of("localhost") == "lo"
-    assert interface_of("192.0.2.1") is None

@@ -13,7 +13,7 @@ from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import launcher
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Row, Secret
-from impala_tf.frontend.node.ranks import gloo_environment
+from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, group_infos, make_plan, passwords
 from impala_tf.frontend.record import Record, load, save
@@ -69,15 +69,15 @@ def test_the_whole_plan(tmp_path):
         tmux_sess="mine",
         nodes=(
             NodeSpec(
-                "this machine", "node-here", "", True, str(tmp_path / "project"), "/py", logs,
+                "this machine", "", True, str(tmp_path / "project"), "/py", logs,
                 csv_line=2,
             ),
             NodeSpec(
-                "10.0.0.1", "node-0", "10.0.0.1", False, "w", "/opt/py", "runs/x", "10.0.0.1",
+                "10.0.0.1", "10.0.0.1", False, "w", "/opt/py", "runs/x", "10.0.0.1",
                 None, "me", csv_line=3,
             ),
             NodeSpec(
-                "10.0.0.2", "node-1", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x",
+                "10.0.0.2", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x",
                 "10.0.0.2", 2222, None, str(Path("k").absolute()), csv_line=4,
             ),
         ),
@@ -125,7 +125,7 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
 
 
 def test_members_are_numbered_as_horovod_does(monkeypatch):
-    monkeypatch.setattr("impala_tf.frontend.node.ranks.interface_of", lambda host: None)
+    monkeypatch.setattr("impala_tf.frontend.node.group.interface_of", lambda host: None)
     group = GroupInfo(0, ("a", "b", "c", "a2"), ("a", "b", "c", "a"), 9001)
 
     def position(number, *members):
@@ -140,11 +140,6 @@ def test_members_are_numbered_as_horovod_does(monkeypatch):
     assert position(2, 0, 2, 3) == (1, 3, 0, 1, 1, 2, "c")
     assert position(3, 0, 2, 3) == (2, 3, 1, 2, 0, 1, "a2")
     assert position(0, 0) == (0, 1, 0, 1, 0, 1, "a")
-
-
-def test_a_single_learner_has_no_group(tmp_path):
-    plan = make_plan(GIVEN, [rows()[1], rows()[0]], here(tmp_path))
-    assert [process.group for process in plan.processes] == [None, None]
 
 
 def test_start_from_is_relative_to_the_launch_here_and_to_the_workdir_elsewhere(
@@ -171,11 +166,6 @@ def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):
         ("127.0.0.1", 2201, False), ("127.0.0.1", 2202, False), ("", None, True)
     ]  # fmt: skip
     assert plan.nodes[0].address == "10.0.0.1"
-
-
-def test_ipv6_addresses_get_brackets_before_a_port(tmp_path):
-    plan = make_plan(GIVEN, [Row(2, "learner", "fd00::1", 8001), rows()[0]], here(tmp_path))
-    assert plan.learner_hosts == ("[fd00::1]:8001",)
 
 
 def test_two_logins_at_one_address_are_two_nodes(tmp_path):
@@ -209,21 +199,6 @@ def test_a_missing_or_damaged_record_is_named(tmp_path):
     (tmp_path / "cluster.json").write_text(json.dumps({"run_id": "x"}))
     with pytest.raises(ConfigError, match="cluster.json: not a record of a launch"):
         load(tmp_path)
-
-
-def test_the_record_grows_only_linearly_with_the_machines(tmp_path):
-    """At 100 machines, it was 1.75 MB."""
-
-    def size(machines):
-        many = [
-            rows()[1],
-            *(Row(9 + k, "actor", f"10.1.{k // 250}.{k % 250}") for k in range(machines)),
-        ]
-        record = Record("id", 1.5, "/w.csv", (), make_plan(GIVEN, many, here(tmp_path)))
-        save(record, tmp_path)
-        return (tmp_path / "cluster.json").stat().st_size
-
-    assert size(400) < 4.2 * size(100)
 
 
 def test_a_machine_whose_user_only_some_rows_name_is_refused(tmp_path, monkeypatch):

@@ -5,10 +5,9 @@ import sys
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.frontend import project
+from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
-from impala_tf.frontend.node import code_folders
 from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project
 
@@ -49,4 +48,4 @@ class Remote:
         return path.read_text() if path.exists() else ""
 
     def folders(self):
-        return {path.name: path for path in (self.work / code_folders.PARENT).iterdir()}
+        return {path.name: path for path in (self.work / snapshot.PARENT).iterdir()}

@@ -1,7 +1,5 @@
 """A project with a run_experiment.py that trains nothing: quick processes for the front end."""
 
-import re
-import shutil
 import sys
 
 from impala_tf.frontend.project import ROOT
@@ -59,19 +57,6 @@ def make_project(folder):
     (folder / "impala_tf").symlink_to(ROOT / "impala_tf")
     (folder / "run_experiment.py").write_text(PROGRAM)
     return folder
-
-
-def hasten(folder):
-    """Lets the learners of a stand-in project gather without long waits."""
-    package = folder / "impala_tf"
-    package.unlink()
-    shutil.copytree(ROOT / "impala_tf", package, ignore=shutil.ignore_patterns("__pycache__"))
-    path = package / "frontend" / "node" / "gathering.py"
-    text = path.read_text()
-    for name, seconds in {"settle_s": 1.0, "grow_s": 2.0, "ask_s": 0.5}.items():
-        text, count = re.subn(rf"({name}: float = )[0-9.]+", rf"\g<1>{seconds}", text)
-        assert count == 1
-    path.write_text(text)
 
 
 def write_csv(path, workdir, learners=(), actors=2):

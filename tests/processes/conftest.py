@@ -10,7 +10,7 @@ import pytest
 
 from impala_tf.config import Given
 from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.frontend.node.ranks import gloo_environment
+from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import GroupInfo
 from impala_tf.learner.group import LearnerGroup

@@ -18,20 +18,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.frontend.node import code_folders, recovery
+from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.node.private import (
-    check_owner,
-    remove_secrets,
-    renew_secrets,
-    write_credentials,
-    write_secrets,
-)
 from impala_tf.frontend.node.state import REFUSED, AgentError, NodeState, Orders
 from impala_tf.frontend.node.stopping import stop
-from impala_tf.frontend.node.tmux import RunSession, Window
-from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
+from impala_tf.frontend.node.tmux import (
+    SUPERVISOR,
+    RunSession,
+    Window,
+    open_missing,
+    open_supervisor,
+)
 from impala_tf.logdir import lock, moved_aside, replace_file
 from impala_tf.machine.addresses import is_here, is_loopback_name, is_taken
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
@@ -62,12 +60,11 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "tmux_sess"; "logdir"; "addresses" to listen on; optionally "ports" ([host, port] of
-        learners), "names" (of their hosts), and "code" (folder of the run's code, or '').
+        learners) and "names" (of their hosts).
 
     Returns:
       "workdir" and "logdir": absolute paths.
       "windows": names of the session's windows, except those that an ended run has left.
-      "run_ids": the runs of these windows.
       "running": the logdir's processes that are alive.
       "foreign": those of "addresses" that are not this machine's.
       "loopback": those of "names" that mean a loopback address here, so others cannot use them.
@@ -76,16 +73,13 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
       "has_files": whether the logdir has any files of a run.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
-    check_owner(logdir)
-    if asked.get("code"):
-        code_folders.touch(Path(asked["code"]))
+    files.check_owner(logdir)
     session = RunSession(asked["tmux_sess"])
     windows = _settled_windows(session)
     return {
         "workdir": str(Path.cwd()),
         "logdir": str(logdir),
         "windows": [window.name for window in windows if not (window.run_id and window.dead)],
-        "run_ids": sorted({each.run_id for each in windows if each.run_id and not each.dead}),
         "running": [
             f"{name} (pid {pid})"
             for state in files.read_states(logdir)
@@ -137,7 +131,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
       The node's state.
     """
     logdir = Path(asked["orders"]["logdir"]).expanduser().absolute()
-    check_owner(logdir)
+    files.check_owner(logdir)
     folder = files.processes_folder(logdir)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     orders: Orders = from_plain(Orders, {
@@ -152,15 +146,14 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         earlier = files.read_state(files.state_path(logdir, orders.node))
         if earlier is not None and files.living_pids(earlier):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(earlier))}")
-        write_credentials(logdir, asked["credentials"])
+        files.write_credentials(logdir, asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
         try:
-            code_folders.remove_unused(Path(orders.code))
             if orders.secrets:
-                write_secrets(orders, asked["secrets"])
+                files.write_secrets(orders, asked["secrets"])
             return to_plain(_start(orders))
         except BaseException:
-            remove_secrets(orders)
+            files.remove_secrets(orders)
             with contextlib.suppress(AgentError, OSError):  # the first error says what to fix
                 _give_up(orders)
             raise
@@ -179,7 +172,7 @@ def cancel(asked: Mapping[str, Any]) -> dict[str, Any]:
       asked: "logdir", "node", "run_id".
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
-    check_owner(logdir)
+    files.check_owner(logdir)
     folder = files.processes_folder(logdir)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with files.locked(folder, asked["node"]):
@@ -198,7 +191,7 @@ def add(asked: Mapping[str, Any]) -> dict[str, Any]:
     path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
     with files.changed_orders(path) as (orders, change):
         more: Orders = from_plain(Orders, {**to_plain(orders), "processes": fields["processes"]})
-        renew_secrets(orders, asked.get("secrets", {}))
+        files.renew_secrets(orders, asked.get("secrets", {}))
         stopped = tuple(name for name in orders.stopped if name not in names)
         change(orders._replace(processes=more.processes, stopped=stopped))
     return to_plain(_start(files.read_orders(path)))
@@ -216,7 +209,7 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     path = files.orders_path(asked["logdir"], asked["node"])
     with files.changed_orders(path) as (orders, change):
-        renew_secrets(orders, asked.get("secrets", {}))
+        files.renew_secrets(orders, asked.get("secrets", {}))
         names = set(asked["names"] or (spec.name for spec in orders.processes))
         counts = {name: orders.restarts.get(name, 0) + 1 for name in names}
         stopped = tuple(name for name in orders.stopped if name not in names)
@@ -265,8 +258,9 @@ def _start(orders: Orders, is_new: bool = True) -> NodeState:
     is_ours = False
     if not runs:
         if not Path(orders.code).is_dir():
-            raise AgentError(f"{orders.code}: the run had ended, and a later launch has removed its"
-                             " code; launch it again, which resumes it")  # fmt: skip
+            raise AgentError(
+                f"{orders.code}: no such folder; launch the run again, which resumes it"
+            )
         session.close(orders.run_id)  # its window might start the supervisor at the same time
         _await_end_of_supervisor(orders)
         if is_new:
@@ -318,8 +312,8 @@ def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
       asked: "logdir", "credentials" {file name: text}.
     """
     logdir = Path(asked["logdir"])
-    check_owner(logdir)
-    write_credentials(logdir, asked["credentials"])
+    files.check_owner(logdir)
+    files.write_credentials(logdir, asked["credentials"])
     return {}
 
 
@@ -344,9 +338,6 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 def main(arguments: list[str]) -> int:
     """Does one task; returns the exit status."""
-    if len(arguments) != 1 or arguments[0] not in TASKS:
-        print(f"usage: python -m impala_tf.frontend.node.agent {'|'.join(TASKS)}", file=sys.stderr)
-        return 2
     try:
         answer = TASKS[arguments[0]](json.load(sys.stdin))
     except (AgentError, OSError) as error:

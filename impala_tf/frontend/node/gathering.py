@@ -37,7 +37,7 @@ class Times(NamedTuple):
     """A group trains for at least this long before it stops so that a learner can join again."""
     hung_s: float = 60.0
     """A learner hangs if it still runs after others of its group have waited this long: it should
-    have noticed within `ranks.GLOO_TIMEOUT_S` that they have ended."""
+    have noticed within `group.GLOO_TIMEOUT_S` that they have ended."""
     ask_s: float = 5.0
     """How often the supervisor of a running learner asks about the others."""
 

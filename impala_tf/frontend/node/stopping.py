@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.private import remove_secrets
 from impala_tf.frontend.node.state import NodeState
-from impala_tf.frontend.node.tmux import RunSession
-from impala_tf.frontend.node.windows import SUPERVISOR
+from impala_tf.frontend.node.tmux import SUPERVISOR, RunSession
 from impala_tf.machine.supervision import OVER
 
 _SUPERVISOR_ENDS_S = 20.0
@@ -66,7 +64,7 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     if "supervisor" not in alive:  # it wrote the exit statuses before it ended
         state = files.read_state(state_file) or state
     if "supervisor" not in alive and not remaining and names >= {*state.processes}:
-        remove_secrets(orders)
+        files.remove_secrets(orders)
     if asked["close"] and not remaining and names >= {*state.processes} and _supervisor_ends(state):
         RunSession(orders.tmux_sess).close(asked["run_id"])
     ended = [name for name in running if name not in remaining]
@@ -85,32 +83,26 @@ def _stop_without_state(asked: Mapping[str, Any]) -> dict[str, Any]:
         session = RunSession(asked["tmux_sess"])
     except files.AgentError:  # without tmux, nothing was started here
         return {"stopped": {}, "left": {}}
+    path = files.orders_path(asked["logdir"], asked["node"])
     if not asked["is_final"]:
-        _forget_end_command(asked)
+        with (
+            contextlib.suppress(files.AgentError, OSError, ValueError),
+            files.changed_orders(path) as (orders, change),
+        ):
+            if orders.run_id == asked["run_id"]:
+                change(orders._replace(end_command=None))
     windows = [window for window in session.windows() if window.run_id == asked["run_id"]]
-    alive = _started_by(
-        [window.pid for window in windows if window.name == SUPERVISOR and not window.dead]
-    )
+    supervisors = [each.pid for each in windows if each.name == SUPERVISOR and not each.dead]
+    alive = _started_by(supervisors)
     session.close(asked["run_id"])
-    if not alive:
-        return {"stopped": {}, "left": {}}
     until_s = time.monotonic() + asked["timeout_s"]
     while alive and time.monotonic() < until_s:
         time.sleep(0.1)
         alive = {pid: ticks for pid, ticks in alive.items() if files.start_ticks(pid) == ticks}
-    if alive:
-        return {"stopped": {}, "left": {SUPERVISOR: min(alive)}}
-    return {"stopped": {SUPERVISOR: None}, "left": {}}
-
-
-def _forget_end_command(asked: Mapping[str, Any]) -> None:
-    path = files.orders_path(asked["logdir"], asked["node"])
-    with (
-        contextlib.suppress(files.AgentError, OSError, ValueError),
-        files.changed_orders(path) as (orders, change),
-    ):
-        if orders.run_id == asked["run_id"]:
-            change(orders._replace(end_command=None))
+    return {
+        "stopped": {SUPERVISOR: None} if supervisors and not alive else {},
+        "left": {SUPERVISOR: min(alive)} if alive else {},
+    }
 
 
 def _started_by(pids: Sequence[int]) -> dict[int, int]:

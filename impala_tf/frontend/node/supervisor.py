@@ -2,7 +2,7 @@
 
 One supervisor runs on each machine, in a tmux window, and continues when the launcher exits. It
 reads its orders whenever they change, and writes its state; see `state.py`. If it is killed, its
-window starts another one, which resumes from that state; see `windows.py`.
+window starts another one, which resumes from that state; see `tmux.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from impala_tf.frontend.node import code_folders, recovery
+from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.private import read_secrets, remove_secrets
 from impala_tf.frontend.node.state import GroupInfo, NodeState, ProcessSpec
 from impala_tf.logdir import lock
 from impala_tf.machine import process_logs
@@ -74,7 +73,6 @@ class NodeSupervisor:
         self._written_s = float("-inf")
         self._written: object = None
         self._trouble = ""
-        self._touch_s = float("-inf")
         self._pid, self._boot_id = os.getpid(), files.boot_id()
         self._pid_ticks = start_ticks(self._pid) or 0
 
@@ -103,7 +101,6 @@ class NodeSupervisor:
                 self._start_new()
                 self.node.tick(self._orders.stopped)
                 self._write_state()
-                self._keep_code()
                 self._echo_logs()
                 time.sleep(TICK_S)
         except BaseException:
@@ -117,7 +114,7 @@ class NodeSupervisor:
                 member.close()
             self._alive.close()
         if not self.node.leaving:
-            remove_secrets(self._orders)
+            files.remove_secrets(self._orders)
             self._read_orders()  # a failed launch has removed the command from them
             if command := self._orders.end_command:
                 self._say(f"runs --end_command: {command}")
@@ -169,7 +166,7 @@ class NodeSupervisor:
         if script.endswith(".py"):
             script = str(Path(orders.code, script))
         try:
-            secrets = read_secrets(orders)
+            secrets = files.read_secrets(orders)
         except (OSError, ValueError) as error:
             # Without secrets, the process may fail in ways that are hard to understand.
             self._say(f"{spec.name} starts without {', '.join(orders.secrets)}: {error}")
@@ -242,13 +239,6 @@ class NodeSupervisor:
         except OSError as error:  # a full disk must not end processes that still work
             self._say_once(f"cannot write its state: {error}")
 
-    def _keep_code(self) -> None:
-        """Keeps launches from removing the run's code, also from a machine that shares it."""
-        if time.monotonic() - self._touch_s > code_folders.TOUCH_S:
-            self._touch_s = time.monotonic()
-            with contextlib.suppress(OSError):  # such as a full disk
-                code_folders.touch(Path(self._orders.code))
-
     def _echo_logs(self) -> None:
         """Prints what is new in the processes' logs."""
         if self._shown is None:
@@ -281,12 +271,7 @@ class NodeSupervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Supervises the processes of a node until they are over; returns the exit status."""
-    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--echo"]):
-        print(
-            "usage: python -m impala_tf.frontend.node.supervisor ORDERS [--echo]", file=sys.stderr
-        )
-        return UNUSABLE_INPUT
+    """Supervises the node of ORDERS [--echo] until its processes are over; returns the status."""
     try:
         supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
         for number in (signal.SIGINT, signal.SIGHUP):
