@@ -109,17 +109,10 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """A file of the chunks of a stream."""
+    """A file of the chunks of a stream, for `tarfile`, which takes chunks of any size."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
-        self._left = b""
 
     def read(self, size: int = -1) -> bytes:
-        while len(self._left) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._left += chunk
-        taken, self._left = self._left[:size], self._left[size:]
-        return taken
+        return next(self._chunks, b"")

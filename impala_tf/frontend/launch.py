@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Checked,
     Launcher,
-    claimed_launch,
     claimed_start,
     new_record,
     plan_of,
@@ -30,6 +29,7 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
+from impala_tf.machine.claims import claimed, name_of
 
 Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run, and its logdir; returns lines if it is another run."""
@@ -49,8 +49,8 @@ def launch(
     Returns:
       0 if all learners finished or were stopped, or the run was left running. 1 if a machine that
       is needed cannot be used, or the logdir or tmux session is in use (standard error has one line
-      per problem); or if a learner failed or may not have saved what it has learned, or another
-      launch took over the logdir (the display's final line says so).
+      per problem); or if a learner failed or may not have saved what it has learned (the display's
+      final line says so).
 
     Raises:
       ConfigError: the workers CSV cannot be used, or the logdir holds another run. Nothing was
@@ -65,7 +65,10 @@ def launch(
     plan = snapshot.with_code(plan, code.digest)
     try:
         with contextlib.ExitStack() as starting, contextlib.ExitStack() as connection:
-            starting.enter_context(_only_launch_into(logdir))
+            # If two launches went on, the record of one would replace that of the other, whose run
+            # could then not be stopped.
+            if not starting.enter_context(claimed(f"launch into {name_of(logdir)}")):
+                raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
             trusts = given.cluster.accept_new_host_keys
             machines = connection.enter_context(connected(plan.nodes, passwords, trusts))
             launcher = Launcher(new_record(plan, given.without("fresh")), logdir, code)
@@ -80,35 +83,27 @@ def launch(
         return 1
 
 
-@contextlib.contextmanager
-def _only_launch_into(logdir: Path) -> Iterator[None]:
-    """Raises ClusterError if another launch is about to start there.
-
-    That launch has not written its record yet. If both went on, one record would replace the other,
-    whose run could then not be stopped.
-    """
-    with claimed_launch(logdir) as is_only:
-        if not is_only:
-            raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
-        yield
-
-
 def _check_and_start(
     given: Given, launcher: Launcher, machines: Machines, logdir: Path, differences: Differences
 ) -> None:
-    last = _last_launch(logdir)
+    try:
+        last = load(logdir)
+    except ConfigError:
+        last = None  # the first launch, or a damaged record
     checked = _check(given, launcher, machines)
     if given["fresh"]:
         _set_aside(machines, checked, logdir)
     else:
-        _refuse_another_run(launcher, checked, differences)
+        first = checked.get(launcher.record.first_learner().name)  # it has the checkpoints
+        if first is not None and (lines := differences(first.run, first.logdir)):
+            raise ConfigError(lines)
         if last is not None:
             _refuse_lost_checkpoints(given, launcher, checked, last)
     certificates.ensure(launcher.credentials, keep_authority=True)
     with claimed_start(launcher.record):
         launcher.remember(checked)
         _start(given.without("fresh"), launcher, machines, logdir)
-        launcher.note_start()
+        launcher.remember({}, has_started=True)
 
 
 def check_secrets(given: Given) -> None:
@@ -116,23 +111,6 @@ def check_secrets(given: Given) -> None:
     if missing := [name for name in given.cluster.secret if name not in os.environ]:
         raise ConfigError([f"--secret={name}: not set in this shell; export it first"
                            for name in missing])  # fmt: skip
-
-
-def _refuse_another_run(
-    launcher: Launcher, checked: Mapping[str, Checked], differences: Differences
-) -> None:
-    """Raises ConfigError if learner 0's logdir, which has the checkpoints, holds another run."""
-    first = checked.get(launcher.record.first_learner().name)
-    if first is not None and (lines := differences(first.run, first.logdir)):
-        raise ConfigError(lines)
-
-
-def _last_launch(logdir: Path) -> Record | None:
-    """Returns the record of the last launch; None if there is none that can be read."""
-    try:
-        return load(logdir)
-    except ConfigError:
-        return None
 
 
 def _refuse_lost_checkpoints(
@@ -175,7 +153,7 @@ def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path)
 
 
 def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
-    results = on_all(machines.reached(), launcher.check, "checking")
+    results = on_all(machines.reached(), launcher.check)
     failed = {n: result for n, result in results.items() if isinstance(result, ClusterError)}
     _require_enough(given, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
@@ -190,7 +168,7 @@ def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Ch
 
 def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -> None:
     try:
-        results = on_all(machines.reached(), launcher.start, "starting")
+        results = on_all(machines.reached(), launcher.start)
         failed = {n: result for n, result in results.items() if isinstance(result, ClusterError)}
         if any(CANCELLED in line for line in problems(failed)):
             raise ClusterError("the launch was stopped; launch the run again, which resumes it")
@@ -208,17 +186,13 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
 
 def _take_back(launcher: Launcher, machines: Machines, logdir: Path) -> list[str]:
     """Stops what a launch has started; returns lines about what may still run."""
-    lines = []
     try:
         # After Ctrl-C, threads may still be starting processes.
-        lines += problems(on_all(machines.reached(), launcher.cancel, "interrupting"))
-    except KeyboardInterrupt:
-        lines.append("interrupted: machines that did not answer may start their processes later")
-    try:
+        lines = problems(on_all(machines.reached(), launcher.cancel))
         # Without --end_command, which may switch machines off: the run has hardly begun.
         return lines + end(launcher.record, machines, logdir, is_final=False).lines
     except KeyboardInterrupt:
-        return [*lines, "interrupted: some processes may still run"]
+        return ["interrupted: some processes may still run, or start later"]
 
 
 def _require_enough(given: Given, plan: Plan, results: Mapping[str, object]) -> None:

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +27,12 @@ from impala_tf.frontend.plan import (
     make_plan,
     passwords,
 )
-from impala_tf.frontend.record import Record, launched_beside, load, save
+from impala_tf.frontend.record import Record, load, save
 from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
-from impala_tf.machine.claims import claimed, name_of
+from impala_tf.machine.claims import claimed
 
 _LAUNCH_S = 120.0
 
@@ -75,11 +75,6 @@ def plan_of(
     return plan, passwords(plan, rows)
 
 
-def claimed_launch(logdir: Path) -> contextlib.AbstractContextManager[bool]:
-    """Claims the launch into a folder; yields whether no other launch on this machine has it."""
-    return claimed(f"launch into {name_of(logdir)}")
-
-
 def claimed_start(record: Record) -> contextlib.AbstractContextManager[bool]:
     """Claims the start of a run; yields whether no launch on this machine is starting it."""
     return claimed(f"start of {record.run_id}")
@@ -118,15 +113,6 @@ class Launcher:
         self._writing = threading.Lock()  # machines may join at the same time
         self._code = code or snapshot.load(logdir)
 
-    def _of_session(self, run_ids: Collection[str]) -> str:
-        """Returns how to stop the run that uses a tmux session, if it was launched from here."""
-        paths = {run.run_id: path for path, run in launched_beside(self._logdir).items()}
-        for run_id in run_ids:
-            if run_id in paths:
-                stop = user_commands.frontend("stop", f"--logdir={paths[run_id]}")
-                return f"that is the run in {paths[run_id]}: stop it with {stop}, or "
-        return ""
-
     def refuse_revoked(self, runner: CommandRunner) -> None:
         """Raises ClusterError if a machine was revoked: learners refuse its actors."""
         name = runner.node.name
@@ -149,7 +135,6 @@ class Launcher:
         rendezvous = [(group.hosts[0], group.rendezvous_port) for group in leaders]
         question = {
             "tmux_sess": plan.tmux_sess,
-            "code": node.code,
             "addresses": [node.address] if learners and node.address else [],
             "ports": [*map(plan.address_of, learners), *rendezvous],
             "names": sorted({plan.address_of(learner)[0] for learner in learners}),
@@ -166,8 +151,7 @@ class Launcher:
         if answer["windows"]:
             lines.append(
                 f"{node.name}: tmux session {plan.tmux_sess} exists already, with "
-                f"{', '.join(answer['windows'])}; {self._of_session(answer['run_ids'])}"
-                "give another --tmux_sess"
+                f"{', '.join(answer['windows'])}; stop that run, or give another --tmux_sess"
             )
         if answer["running"]:
             lines.append(
@@ -254,26 +238,24 @@ class Launcher:
         self.remember(checked)
         self.start(runner)
 
-    def remember(self, checked: Mapping[str, Checked]) -> None:
-        """Writes cluster.json, with the absolute folders of the machines."""
+    def remember(self, checked: Mapping[str, Checked], has_started: bool = False) -> None:
+        """Writes cluster.json, with the absolute folders of the machines that were checked."""
         with self._writing:
-            self._read_again()
-            nodes = _with(self.record.plan.nodes, checked)
-            self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
+            with contextlib.suppress(ConfigError):
+                written = load(self._logdir)
+                if written.run_id == self.record.run_id:
+                    self.record = written  # `frontend add` may have added actors meanwhile
+            nodes = tuple(
+                node._replace(workdir=found.workdir, logdir=found.logdir)
+                if (found := checked.get(node.name))
+                else node
+                for node in self.record.plan.nodes
+            )
+            self.record = self.record._replace(
+                plan=self.record.plan._replace(nodes=nodes),
+                has_started=self.record.has_started or has_started,
+            )
             snapshot.save(self._code, self._logdir)
-            save(self.record, self._logdir)
-
-    def _read_again(self) -> None:
-        with contextlib.suppress(ConfigError):
-            written = load(self._logdir)
-            if written.run_id == self.record.run_id:
-                self.record = written  # `frontend add` may have added actors meanwhile
-
-    def note_start(self) -> None:
-        """Notes in cluster.json that the run was started."""
-        with self._writing:
-            self._read_again()
-            self.record = self.record._replace(has_started=True)
             save(self.record, self._logdir)
 
 
@@ -291,15 +273,6 @@ def refuse_to_begin_again(record: Record, found: Checked) -> None:
             f" is not mounted, or a new machine?); mount the disk or copy the run's logdir to"
             f" {name}, or launch the run with --fresh to start from frame 0"
         )
-
-
-def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:
-    return tuple(
-        node._replace(workdir=found.workdir, logdir=found.logdir)
-        if (found := checked.get(node.name))
-        else node
-        for node in nodes
-    )
 
 
 def secrets_here(record: Record) -> dict[str, str]:

@@ -11,14 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rich.console import Console
-
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
 from impala_tf.frontend import (
-    added_rows,
-    attaching,
     fetch,
+    monitor,
     operate,
     overview,
     preflight,
@@ -37,21 +34,6 @@ _EXTRAS = ("worlds", "procgen", "retro", "wandb", "mirror", "tensorflow")
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see {self.prog} --help")
-
-
-class _Command(_Parser):
-    """The parser of one command; flags may come before, between and after its other words."""
-
-    _between = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._between:
-            return super().parse_known_args(args, namespace)
-        self._between = True  # parse_known_intermixed_args calls this method again
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._between = False
 
 
 def main(arguments: Sequence[str], prog: str = "") -> int:
@@ -84,7 +66,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     """Returns the parser of all subcommands."""
     parser = _Parser(prog=prog or user_commands.frontend(), description=_ABOUT, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"impala_tf {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
         name: str, run: Callable[[argparse.Namespace], int], text: str
@@ -93,10 +75,17 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         command.set_defaults(run=run, word=name)
         return command
 
-    _add_machines(add("setup", _setup, "copy the project to every machine, install its packages"))
-    _add_machines(add("doctor", _doctor, "check every machine before a launch"))
-    _add_setup(commands.choices["setup"])
-    _add_doctor(commands.choices["doctor"])
+    def trusting(command: argparse.ArgumentParser) -> None:
+        text = "trust machines unknown to SSH"
+        command.add_argument("--accept_new_host_keys", action="store_true", help=text)
+
+    for command in (
+        add("setup", _setup, "copy the project to every machine, install its packages"),
+        add("doctor", _doctor, "check every machine before a launch"),
+    ):
+        csv = "CSV of the machines"
+        command.add_argument("--workers_csv_path", required=True, metavar="FILE", help=csv)
+        trusting(command)
     for name, run, text in _OF_A_RUN:
         command = add(name, run, text)
         command.add_argument(
@@ -106,11 +95,15 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
         )
         if name != "attach":  # there, ssh itself asks
-            _add_new_host_keys(command)
+            trusting(command)
 
     def option(name: str, *words: str, **settings: Any) -> None:
         commands.choices[name].add_argument(*words, **settings)
 
+    option("setup", "--extras", default="", metavar="NAME[,NAME...]",
+           help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
+           "mirror: for --mirror=s3://...; tensorflow: for actors, too")  # fmt: skip
+    option("doctor", "--logdir", default="runs", help="--logdir of the launch, to check its disk")
     for name in ("status", "logs"):
         option(name, "-f", "--follow", action="store_true", help="keep showing what is new")
     option("status", "targets", metavar="NAME|HOST", nargs="*",
@@ -128,33 +121,6 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
     return parser
-
-
-def _add_new_host_keys(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
-    )
-
-
-def _add_machines(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
-    )
-    _add_new_host_keys(command)
-
-
-def _add_doctor(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--logdir", default="runs", help="--logdir of the launch, to check its disk"
-    )
-
-
-def _add_setup(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--extras", default="", metavar="NAME[,NAME...]",
-        help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
-        "mirror: for --mirror=s3://...; tensorflow: for actors, too",
-    )  # fmt: skip
 
 
 def _check_folders(options: argparse.Namespace) -> None:
@@ -178,7 +144,7 @@ def _setup(options: argparse.Namespace) -> int:
         if name not in _EXTRAS:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
     plan, passwords = plan_of(_given(options), sys.executable)
-    return setup.set_up(plan, passwords, options.accept_new_host_keys, Console(), extras)
+    return setup.set_up(plan, passwords, options.accept_new_host_keys, extras)
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -238,7 +204,7 @@ def _watch(options: argparse.Namespace) -> int:
 
     logdir = _run_of(options)
     interval_s = command_line.parse(load(logdir).flags)["metrics_interval_s"]
-    return attaching.watch(
+    return monitor.watch(
         logdir,
         lambda status: Display(status, interval_s=interval_s),
         options.accept_new_host_keys,
@@ -264,13 +230,13 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("stop", _stop, "stop the processes of a run, and nothing else"),
     ("restart", lambda o: operate.restart(_run_of(o), o.target, o.accept_new_host_keys),
      "restart a process, or all processes of a machine"),
-    ("add", lambda o: added_rows.add(_run_of(o), o.accept_new_host_keys),
+    ("add", lambda o: operate.add(_run_of(o), o.accept_new_host_keys),
      "start the actors of rows that were appended to the workers CSV"),
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host, o.accept_new_host_keys),
      "shut a machine out of a run: learners refuse its certificate"),
     ("fetch", lambda o: fetch.fetch(_run_of(o), o.to, o.accept_new_host_keys),
      "copy the run's files from its machines to this one"),
-    ("attach", lambda o: attaching.attach(_run_of(o), o.host),
+    ("attach", lambda o: operate.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),
 )  # fmt: skip
 """The commands that look after a run: (name, function, help)."""

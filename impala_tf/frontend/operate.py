@@ -1,28 +1,31 @@
-"""Changes to a launched run: `stop`, and what it lost; `restart` and `revoke`."""
+"""What looks after a launched run: `stop`, and what it lost, `restart`, `add` and others."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from impala_tf.config import ConfigError, user_commands
-from impala_tf.frontend import overview
+from impala_tf.config import ConfigError, command_line, user_commands
+from impala_tf.frontend import overview, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Launcher,
-    claimed_launch,
     claimed_start,
     orders_for,
+    plan_of,
     secrets_here,
 )
-from impala_tf.frontend.look import look
+from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
-from impala_tf.frontend.record import Record, load
+from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.status import look
 from impala_tf.machine import certificates
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ENDED_AS_TOLD, describe
@@ -52,26 +55,18 @@ def stop(
 
     Returns:
       1 if a process still runs or had to be killed, a learner may not have saved what it has
-      learned, a machine is unreachable, or a launch continues, else 0.
+      learned, or a machine is unreachable, else 0.
     """
-    try:
-        record = load(logdir)
-    except ConfigError:
-        if early := _early_launch(logdir):
-            return report([early])
-        raise
+    record = load(logdir)
     names = None if target is None else _processes_called(record.plan, target)
     nodes = record.plan.nodes if names is None else record.plan.nodes_of(names)
     with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
-        if names is not None:
-            again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
-            hint = f"{again} starts them again"
-            return _stop_some(record, machines, logdir, timeout_s, names, hint)
-        cancelled = _cancel_launch(record, machines, logdir)
-        ended = end(record, machines, logdir, timeout_s)
+        cancelled = {} if names else _cancel_launch(record, machines, logdir)
+        ended = end(record, machines, logdir, timeout_s, names=names)
         lines = problems(machines.found) + problems(cancelled) + ended.lines + ended.lost
-    if not cancelled and (early := _early_launch(logdir)):
-        lines.append(early)
+    if names is not None:
+        again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
+        return report(lines, f"stopped {', '.join(sorted(names))}; {again} starts them again")
     was_there = cancelled or ended.was_running
     summary = "stopped: no process of the run is left" if was_there else "nothing was running"
     return report(lines, f"{summary} on {len(record.plan.nodes)} machine(s)")
@@ -89,31 +84,6 @@ def _cancel_launch(
         if is_over:
             return {}
     return on_all(machines.reached(), Launcher(record, logdir).cancel)
-
-
-def _early_launch(logdir: Path) -> str:
-    """Returns a line if a launch into the folder is still checking its machines, else ''."""
-    with claimed_launch(logdir) as is_over:
-        if is_over:
-            return ""
-    return (
-        f"a launch into {logdir} is still checking its machines; end it with Ctrl-C there, or try"
-        " again when it starts the run"
-    )
-
-
-def _stop_some(
-    record: Record,
-    machines: Machines,
-    logdir: Path,
-    timeout_s: float,
-    names: set[str],
-    hint: str,
-) -> int:
-    answers = end_processes(record, machines.reached(), sorted(names), timeout_s, close=True)
-    lines = problems(machines.found) + left_running(answers) + lost_work(answers, logdir)
-    lines += may_still_run({**machines.found, **answers})
-    return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
 class Ended(NamedTuple):
@@ -134,6 +104,7 @@ def end(
     logdir: Path,
     timeout_s: float = STOP_S,
     is_final: bool = True,
+    names: Collection[str] | None = None,
 ) -> Ended:
     """Stops the processes of a run, learners first. Closes tmux windows where no process is left.
 
@@ -143,12 +114,17 @@ def end(
       logdir: the run's logdir, on this machine.
       timeout_s: how long to wait for the learners, and then for all processes.
       is_final: whether the machines then run --end_command.
+      names: the processes. Default: all.
     """
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
-    learners = [process.name for process in plan.processes if process.is_learner]
-    first = end_processes(record, with_learners, learners, timeout_s, False, is_final)
-    then = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
+    learners = [
+        p.name for p in plan.processes if p.is_learner and (names is None or p.name in names)
+    ]
+    first = end_processes(
+        record, with_learners if learners else [], learners, timeout_s, False, is_final
+    )
+    then = end_processes(record, machines.reached(), names, timeout_s, True, is_final)
     answers = [*good(first).values(), *good(then).values()]
     lost = lost_work(first, logdir) + lost_work(then, logdir)
     lines = left_running(then)
@@ -205,7 +181,7 @@ def _how(status: int | None) -> str:
 def end_processes(
     record: Record,
     runners: Sequence[CommandRunner],
-    names: Sequence[str] | None,
+    names: Collection[str] | None,
     timeout_s: float,
     close: bool,
     is_final: bool = True,
@@ -242,25 +218,120 @@ def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> in
     launcher = Launcher(record, logdir)
     nodes = record.plan.nodes_of(names)
     with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
-
-        def restart_on(runner: CommandRunner) -> None:
-            state = look(runner, record).state
-            if state is None:
-                launcher.bring_in(runner)
-                return
-            launcher.refuse_revoked(runner)
-            chosen = {p.name for p in record.plan.on(runner.node) if p.name in names}
-            if new := chosen - state.processes.keys():  # `add` was interrupted, or did not reach it
-                orders = orders_for(record, runner.node)
-                question = {"orders": orders, "names": sorted(new), "secrets": secrets_here(record)}
-                ask_agent(runner, "add", question, 120.0)
-            if present := sorted(chosen - new):
-                question = {"names": present, "secrets": secrets_here(record)}
-                ask_agent(runner, "restart", question, 120.0)
-
-        results = on_all(machines.reached(), restart_on)
+        results = on_all(machines.reached(), lambda runner: _start_again(launcher, runner, names))
         lines = problems(machines.found) + problems(results)
     return report(lines, f"restarted {', '.join(sorted(names))}")
+
+
+def _start_again(launcher: Launcher, runner: CommandRunner, names: Collection[str]) -> None:
+    """Starts those of the processes that are a machine's, whether it knows them or not."""
+    record = launcher.record
+    state = look(runner, record).state
+    if state is None:
+        launcher.bring_in(runner)
+        return
+    launcher.refuse_revoked(runner)
+    # A machine whose processes were stopped has no secrets any more.
+    secrets = secrets_here(record)
+    chosen = {p.name for p in record.plan.on(runner.node) if p.name in names}
+    if new := chosen - state.processes.keys():
+        orders = orders_for(record, runner.node)
+        question = {"orders": orders, "names": sorted(new), "secrets": secrets}
+        ask_agent(runner, "add", question, 120.0)
+    if present := sorted(chosen - new):
+        ask_agent(runner, "restart", {"names": present, "secrets": secrets}, 120.0)
+
+
+def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
+    """Starts the actors of rows that were appended to the workers CSV since the launch.
+
+    If one of their machines cannot be reached, or was revoked, no row is added: its address may be
+    wrong, and without it, the actors after it would have other numbers.
+
+    Args:
+      logdir: the run's logdir, on this machine.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
+    """
+    record = load(logdir)
+    # In the flags, the CSV and the logdir may be relative to another folder.
+    given = command_line.parse(record.flags).replace(workers_csv_path=record.workers_csv_path)
+    plan, passwords = plan_of(given, sys.executable, logdir.resolve(), record.plan.nodes)
+    new = _new_actors(record, plan)
+    if not new:
+        print("the workers CSV has no new rows")
+        return 0
+    launcher = Launcher(record, logdir)
+    plan = snapshot.with_code(plan, snapshot.load(logdir).digest)
+    known = {node.name: node for node in record.plan.nodes}
+    plan = plan._replace(nodes=tuple(known.get(node.name, node) for node in plan.nodes))
+    nodes = plan.nodes_of([process.name for process in new])
+    with connected(nodes, passwords, accept_new_host_keys) as machines:
+        refused = on_all(machines.reached(), launcher.refuse_revoked)
+        if lines := problems(machines.found) + problems(refused):
+            again = user_commands.frontend("add", f"--logdir={logdir}")
+            lines.append(
+                f"no row was added; correct the rows or take them out: then, {again} tries again"
+            )
+            return report(lines)
+        launcher.record = _with_actors(logdir, record, plan)
+        names = [process.name for process in new]
+        results = on_all(machines.reached(), lambda runner: _start_again(launcher, runner, names))
+    lines = problems(results)
+    if started := [process for process in new if process.node in good(results)]:
+        print(f"added {_listed(started)}")
+    if waiting := [process for process in new if process.node not in good(results)]:
+        again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
+        lines.append(
+            f"in the run, but not started: {_listed(waiting)}; {again} tries a machine again"
+        )
+    return report(lines)
+
+
+def _with_actors(logdir: Path, before: Record, plan: Plan) -> Record:
+    """Writes the record of the run with a plan of all rows.
+
+    Args:
+      logdir: the run's logdir, on this machine.
+      before: the record when the new rows were read.
+      plan: of all rows.
+
+    Raises:
+      ConfigError: another command has added rows, or has launched a run there.
+    """
+    # Logging in takes long; meanwhile, machines of the run may have told an attached launcher their
+    # folders.
+    now = load(logdir)
+    names = [process.name for process in now.plan.processes]
+    if (now.run_id, names) != (before.run_id, [each.name for each in before.plan.processes]):
+        raise ConfigError(f"{logdir}: another command has changed the run meanwhile; try again")
+    known = {node.name: node for node in now.plan.nodes}
+    nodes = tuple(known.get(node.name, node) for node in plan.nodes)
+    record = now._replace(plan=plan._replace(nodes=nodes))
+    save(record, logdir)
+    return record
+
+
+def _listed(actors: Iterable[ProcessSpec]) -> str:
+    return ", ".join(overview.spans(process.name for process in actors))
+
+
+def _new_actors(record: Record, plan: Plan) -> list[ProcessSpec]:
+    """Returns the processes that only the new plan has. Raises ConfigError for any other change."""
+    csv = f"--workers_csv_path={record.workers_csv_path}"
+    before = {process.name: process.node for process in record.plan.processes}
+    after = {process.name: process.node for process in plan.processes}
+    if plan.learner_hosts != record.plan.learner_hosts:
+        raise ConfigError(
+            f"{csv}: the learners have changed; stop the run and launch it again, which resumes it"
+            " if learner-0 is on the same machine"
+        )
+    for name, node in before.items():
+        if after.get(name) != node:
+            raise ConfigError(
+                f"{csv}: {name} was on {node} and now is on {after.get(name, 'no machine')}; add "
+                "rows at the end, and leave the others as they were"
+            )
+    return [process for process in plan.processes if process.name not in before]
 
 
 def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
@@ -296,6 +367,22 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
         lines.append("the same command tries again")
     summary = f"revoked {node.name}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
     return report(lines, summary)
+
+
+def attach(logdir: Path, host: str) -> int:
+    """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
+    record = load(logdir)
+    node = overview.machine_called(record.plan, host)
+    command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
+    if not node.is_local:
+        ssh = ["ssh", "-t"]
+        ssh += ["-p", str(node.ssh_port)] if node.ssh_port else []
+        ssh += ["-l", node.ssh_username] if node.ssh_username else []
+        ssh += ["-i", str(Path(node.key_filename).expanduser())] if node.key_filename else []
+        # Quoted: zsh would take =impala for the path of a program.
+        command = [*ssh, node.ssh_host, " ".join(f"'{word}'" for word in command)]
+    environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
+    return subprocess.run(command, env=environment).returncode
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:

@@ -103,15 +103,10 @@ def _unequal_learners(plan: Plan) -> list[str]:
     unused = sum(counts) - learners * min(counts, default=0)
     if len(counts) < learners or not unused:
         return []
-    fewer = len(actors) // learners * learners
-    advice = "give all actors the same number of environments"
-    if len(actors) > fewer:
-        fitting = " or ".join(str(count) for count in (fewer, fewer + learners) if count)
-        advice = f"{fitting} actors fit"
     return [
         f"warning: what {unused} of the environments play is dropped: actors wait for updates"
         f" (--algorithm=ppo, --synchronization), so all learners have batches of {min(counts)}"
-        f" unrolls; {advice}"
+        f" unrolls; give each of the {learners} learners the same number of environments"
     ]
 
 

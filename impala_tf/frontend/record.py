@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from impala_tf.config import ClusterConfig, ConfigError, user_commands
+from impala_tf.config import ClusterConfig, ConfigError
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import NodeSpec, Plan, passwords
 from impala_tf.logdir import replace_file
 
 NAME = "cluster.json"
-_STATUS = "status.json"  # of a learner
-_OF_ENGINES = ("slurm.json", "ray.json")  # their records
+_HINT = "a run on this machine alone shows itself in the terminal that it was started in"
 
 
 class Record(NamedTuple):
@@ -70,9 +68,7 @@ def load(logdir: Path) -> Record:
         return from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         reason = "" if logdir.is_dir() else f" ({error.strerror})"
-        raise ConfigError(
-            f"--logdir={logdir}: holds no launched run{reason}{_how_to_look([logdir])}"
-        ) from error
+        raise ConfigError(f"--logdir={logdir}: holds no launched run{reason}; {_HINT}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
@@ -85,43 +81,15 @@ def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) ->
     """
     if logdir is not None:
         return Path(logdir)
-    runs = [
-        (record.launched_unix_s, path)
-        for path, record in _launched_in(Path("runs"))
-        if record.plan.tmux_sess == tmux_sess
-    ]
+    runs = []
+    for path in Path("runs").glob(f"*/{NAME}"):
+        with contextlib.suppress(ConfigError):  # a damaged one must not hide the others
+            record = load(path.parent)
+            if record.plan.tmux_sess == tmux_sess:
+                runs.append((record.launched_unix_s, path.parent))
     if not runs:
         raise ConfigError(
-            f"no run in runs/ was launched with --tmux_sess={tmux_sess}"
-            + (_how_to_look(Path("runs").glob("*")) or "; name the run with --logdir")
+            f"no run in runs/ was launched with --tmux_sess={tmux_sess}; name the run with"
+            f" --logdir; {_HINT}"
         )
     return max(runs)[1]
-
-
-def launched_beside(logdir: Path) -> dict[Path, Record]:
-    """Returns the runs that were launched with a logdir in runs/, or beside `logdir`."""
-    return dict([*_launched_in(Path("runs")), *_launched_in(logdir.parent)])
-
-
-def _launched_in(folder: Path) -> Iterator[tuple[Path, Record]]:
-    for path in folder.glob(f"*/{NAME}"):
-        with contextlib.suppress(ConfigError):  # a damaged one must not hide the others
-            yield path.parent, load(path.parent)
-
-
-def _how_to_look(logdirs: Iterable[Path]) -> str:
-    """Returns where to look at the newest local run among some logdirs; '' if there is none."""
-    local = [
-        path
-        for path in logdirs
-        if (path / _STATUS).exists()
-        and not any((path / name).exists() for name in (NAME, *_OF_ENGINES))
-    ]
-    if not local:
-        return ""
-    newest = max(local, key=lambda path: (path / _STATUS).stat().st_mtime)
-    curves = user_commands.installed("tensorboard", "--logdir", str(newest))
-    return (
-        f"; {newest} is a run on this machine alone: look at the terminal that it was started in,"
-        f" at {newest / _STATUS}, or at its curves: {curves}"
-    )

@@ -52,13 +52,21 @@ def learner(tmp_path):
     server.stop(None)
 
 
-def test_a_learner_that_answers_is_healthy(learner):
-    assert health.trouble(learner, time.monotonic()) == ""
-
-
-def test_a_learner_with_an_old_status_is_unhealthy(learner):
+def test_a_learner_that_answers_is_healthy_and_no_other(learner, tmp_path):
+    now_s = time.monotonic()
+    assert health.trouble(learner, now_s) == ""
     written_s = json.loads(Path(learner["status"]).read_text())["updated_uptime_s"]
     assert "is 40 s old" in health.trouble(learner, written_s + 40)
+    assert "from before" in health.trouble(learner, 60.0 - 1e6), "the machine has rebooted"
+    certificates.create(tmp_path / "other")
+    another_run = {**learner, "ca": str(tmp_path / "other" / "ca.pem")}
+    assert "does not answer" in health.trouble(another_run, now_s)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hung = {**learner, "address": f"127.0.0.1:{silent.getsockname()[1]}"}
+        assert "does not answer" in health.trouble(hung, now_s, answer_s=0.3)
+    assert "does not answer" in health.trouble(hung, now_s), "the port is closed"
+    Path(learner["status"]).unlink()
+    assert health.trouble(learner, now_s) == "the learner has not started yet"
 
 
 def test_a_learner_that_is_stuck_in_an_update_is_unhealthy(learner):
@@ -85,34 +93,6 @@ def test_a_learner_without_actors_is_healthy_and_says_since_when_it_starves(lear
     said = capsys.readouterr().out
     assert said.startswith("healthy, but starving since ")
     assert said.endswith("but it cannot write metrics: full\n")
-
-
-def test_a_status_from_before_a_reboot_is_unhealthy(learner):
-    assert "from before" in health.trouble(learner, 60.0 - 1e6)
-
-
-def test_a_learner_that_has_not_started_is_unhealthy(learner):
-    Path(learner["status"]).unlink()
-    assert health.trouble(learner, time.monotonic()) == "the learner has not started yet"
-
-
-def test_a_learner_of_another_run_is_unhealthy(learner, tmp_path):
-    certificates.create(tmp_path / "other")
-    other = {**learner, "ca": str(tmp_path / "other" / "ca.pem")}
-    assert "does not answer" in health.trouble(other, time.monotonic())
-
-
-def test_a_learner_whose_port_is_closed_is_unhealthy(learner):
-    closed = {**learner, "address": f"127.0.0.1:{free_port()}"}
-    assert "does not answer" in health.trouble(closed, time.monotonic())
-
-
-def test_a_learner_that_does_not_answer_in_time_is_unhealthy(learner):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        hung = {**learner, "address": f"127.0.0.1:{silent.getsockname()[1]}"}
-        assert "does not answer" in health.trouble(hung, time.monotonic(), answer_s=0.3)
 
 
 def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):

@@ -1,11 +1,9 @@
 """`add`: rows that are appended to the workers CSV of a run that trains."""
 
-import itertools
 import sys
 
 import pytest
 
-from impala_tf.frontend import parallel
 from impala_tf.frontend.record import load
 from tests.helpers.launched_run import windows
 from tests.helpers.runs import PROJECT
@@ -28,55 +26,6 @@ def test_rows_can_be_added_while_it_trains(launched, capfd):
     assert [p.name for p in load(launched.logdir).plan.processes][-1] == "actor-2"
     assert launched.command("add") == 0
     assert "no new rows" in capfd.readouterr().out
-
-
-@pytest.mark.faults
-def test_an_actor_of_an_interrupted_add_can_be_started(launched, capfd, monkeypatch):
-    """Its machine did not know it, so `restart` did nothing, and `add` found no new rows."""
-    with launched.csv.open("a") as file:
-        file.write(f"actor,localhost,,-1,{launched.project},{sys.executable}\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(parallel.Machines, "reached", interrupted_at_the_second_call())
-        assert launched.command("add") == 130
-    assert "in the run now: actor-2; " in capfd.readouterr().err
-    assert launched.command("restart", "actor-2") == 0
-    wait_until(lambda: "actor 2 is up" in launched.log("actor-2"))
-
-
-def test_of_two_adds_at_once_one_says_so(launched, capfd, monkeypatch):
-    """The one whose logins take longer would write a record without the other's actors."""
-    connect = parallel.Machines.connect
-
-    def connect_late(*arguments):
-        monkeypatch.setattr(parallel.Machines, "connect", connect)
-        with launched.csv.open("a") as file:
-            file.write(row)
-        assert launched.command("add") == 0
-        return connect(*arguments)
-
-    row = f"actor,localhost,,-1,{launched.project},{sys.executable}\n"
-    with launched.csv.open("a") as file:
-        file.write(row)
-    monkeypatch.setattr(parallel.Machines, "connect", connect_late)
-    assert launched.command("add") == 2
-    said = capfd.readouterr()
-    assert said.out.endswith("added actor-2 to actor-3\n"), said.out
-    assert (
-        said.err == f"{launched.logdir}: another command has changed the run meanwhile; try again\n"
-    )
-    assert [process.name for process in load(launched.logdir).plan.processes][-1] == "actor-3"
-
-
-def interrupted_at_the_second_call():
-    """Returns `Machines.reached`: the first call is before the rows are in the run's record."""
-    reached, calls = parallel.Machines.reached, itertools.count(1)
-
-    def counted(machines):
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        return reached(machines)
-
-    return counted
 
 
 def test_rows_can_be_added_from_another_folder(run, tmp_path, monkeypatch):

@@ -17,7 +17,6 @@ from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import cancelled_path, living_pids, read_state, state_path
 from impala_tf.frontend.record import load
 from impala_tf.machine import certificates
-from tests.helpers.stand_in import hasten
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -89,26 +88,6 @@ def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
     shutil.rmtree(folder)
     assert run.launch(detach=True) == 0
     assert certificate_name(theirs) != name
-
-
-def test_rows_of_a_machine_that_was_shut_out_are_not_added(run, one_is_missing, capfd):
-    """Its actors would play for learners that refuse them, and `status` said that they run."""
-    one_is_missing.touch()
-    assert run.launch(detach=True) == 0
-    assert run.command("revoke", NOBODY) == 0
-    rows = run.csv.read_text()
-    run.csv.write_text(rows + rows.splitlines()[-1] + "\n")
-    capfd.readouterr()
-    assert run.command("add") == 1
-    folder = certificates.revoked_folder(run.logdir / "credentials", NOBODY)
-    said = capfd.readouterr().err
-    assert f"{NOBODY}: was revoked; " in said and f"delete {folder} and launch" in said
-    assert "no row was added" in said
-    assert len(load(run.logdir).plan.processes) == 4, "the rows could not be taken out again"
-    assert run.log("actor-3") == ""
-    run.csv.write_text(rows)
-    assert run.command("add") == 0
-    assert "no new rows" in capfd.readouterr().out
 
 
 def test_what_follows_a_launch_uses_its_credentials(run, one_is_missing):
@@ -223,7 +202,6 @@ def add_learner(run, place):
 
 
 def test_a_run_starts_without_a_learner_that_is_missing(run, one_is_missing, capfd):
-    hasten(run.project)
     add_learner(run, 1)
     assert run.launch(detach=True, min_actors=1) == 1
     capfd.readouterr()
@@ -247,73 +225,6 @@ def test_the_learner_whose_machine_has_the_checkpoints_is_needed(run, one_is_mis
     assert not (run.logdir / "cluster.json").exists()
 
 
-def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
-    run, one_is_missing, capfd, tmp_path
-):
-    hasten(run.project)
-    add_learner(run, 1)
-
-    def open_the_door_then_finish(status):
-        if status is None:
-            return
-        one_is_missing.touch()
-        if "learner 1 is up" in run.log("learner-1"):
-            (run.project / "finish").touch()
-
-    assert run.launch(
-        open_the_door_then_finish, min_actors=1, min_learners=1, max_restarts=0,
-        end_command=f"echo >> {tmp_path}/ended",
-    ) == 0, (capfd.readouterr().err, run.display.final)  # fmt: skip
-    assert "the run starts without learner-1" in capfd.readouterr().err
-    assert f"{NOBODY}: joined the run" in run.display.notes
-    assert "learner-1 is back: the group starts again" in run.log("supervisor-node-here")
-    assert run.log("learner-0").count("its group ended") == 1
-    names = {process.name for process in load(run.logdir).plan.processes}
-    assert names == {"learner-0", "learner-1", "actor-0", "actor-1", "actor-2"}
-    ended = tmp_path / "ended"
-    wait_until(lambda: ended.exists() and ended.read_text() == "\n" * 2)  # once on each machine
-
-
-@pytest.mark.faults
-def test_a_machine_that_answers_but_cannot_join_is_named_once(run, one_is_missing, monkeypatch):
-    """It was booting at the launch, lacks tmux, and was tried in silence for ever."""
-    check = Launcher.check
-    refused: list[str] = []
-
-    def check_in_vain(launcher, runner):
-        if one_is_missing.exists() and len(refused) < 3:
-            refused.append(runner.node.name)
-            raise ClusterError(f"{NOBODY}: tmux is missing")
-        return check(launcher, runner)
-
-    def finish(status):
-        if status is not None:
-            one_is_missing.touch()
-        if "actor 2 is up" in run.log("actor-2"):
-            (run.project / "finish").touch()
-
-    monkeypatch.setattr(Launcher, "check", check_in_vain)
-    assert run.launch(finish, min_actors=2) == 0
-    assert run.display.notes == [
-        f"{NOBODY}: tmux is missing; it is tried again every 0.2 s",
-        f"{NOBODY}: joined the run",
-    ]
-
-
-@pytest.mark.faults
-def test_a_machine_that_had_booted_before_somebody_watches_joins(run, one_is_missing):
-    """The launch is detached: `watch` saw that it has no part in the run, and left it so."""
-    assert run.launch(detach=True, min_actors=2) == 0
-    one_is_missing.touch()
-
-    def finish(status):
-        if "actor 2 is up" in run.log("actor-2"):
-            (run.project / "finish").touch()
-
-    assert run.watch(finish) == 0
-    assert f"{NOBODY}: joined the run" in run.display.notes
-
-
 @pytest.mark.faults
 def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_missing, tmp_path):
     """It was called reachable, and its actors running."""
@@ -322,7 +233,7 @@ def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_mi
     killed: list[str] = []
 
     def kill(name):
-        state = read_state(state_path(there, "node-0"))
+        state = read_state(state_path(there, f"node-{NOBODY}"))
         assert state is not None
         killed.append(name)
         os.kill(living_pids(state)[name], signal.SIGKILL)
@@ -357,7 +268,7 @@ def test_a_machine_that_is_joining_when_the_run_ends_starts_nothing(
         if runner.node.name != NOBODY:
             return start(launcher, runner)
         (run.project / "fail").touch()
-        cancelled = cancelled_path(run.project / "there", "node-0")
+        cancelled = cancelled_path(run.project / "there", f"node-{NOBODY}")
         wait_until(lambda: run.display.final or cancelled.exists())
         try:
             late.append(f"started: {start(launcher, runner)}")

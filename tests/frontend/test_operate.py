@@ -1,12 +1,9 @@
 """Changing a launched run: restart, fetch, stop."""
 
 import os
-import subprocess
 
 import pytest
 
-from impala_tf.frontend.main import main
-from impala_tf.frontend.node.state import living_pids
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -65,30 +62,6 @@ def test_what_is_there_already_is_not_fetched_over_itself(launched, capfd):
     link.symlink_to(launched.logdir)
     assert launched.command("fetch", f"--to={link}") == 0
     assert large.read_bytes() == b"x" * 3_000_000
-
-
-def test_logs_end_when_the_process_is_over(launched, capfd):
-    (launched.project / "finish").touch()
-    assert launched.command("logs", "learner-0", "-f") == 0
-    assert "learner 0 is up" in capfd.readouterr().out
-
-
-def test_a_damaged_record_does_not_hide_the_other_runs(launched, capfd, monkeypatch, tmp_path):
-    runs = tmp_path / "runs"
-    (runs / "old").mkdir(parents=True)
-    (runs / "old" / "cluster.json").write_text("{}")
-    (runs / "new").symlink_to(launched.logdir)
-    monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 0
-    assert "learner-0" in capfd.readouterr().out
-
-
-def test_a_run_whose_tmux_server_was_killed_has_stopped(launched, capfd):
-    subprocess.run(["tmux", "kill-server"], check=True)
-    wait_until(lambda: living_pids(launched.node()) == {})
-    capfd.readouterr()
-    assert launched.command("status") == 0
-    assert "stopped" in capfd.readouterr().out
 
 
 def test_a_run_that_has_ended_is_not_said_to_be_stopped(launched, capfd):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.main import main
 from impala_tf.frontend.record import load
 from tests.helpers.remote_run import Remote
 from tests.helpers.waiting import wait_until
@@ -98,9 +97,3 @@ def test_a_secret_that_the_shell_does_not_have_is_named(run, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY")
     with pytest.raises(ConfigError, match="--secret=WANDB_API_KEY: not set in this shell"):
         run.launch(**FLAGS)
-
-
-def test_setup_can_install_what_tracking_needs(run, capfd):
-    assert main(["setup", f"--workers_csv_path={run.csv}", "--extras=wandbb"]) == 2
-    extras = "worlds, procgen, retro, wandb, mirror, tensorflow"
-    assert f"must be some of {extras}" in capfd.readouterr().err

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend import launch
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import living_pids
-from impala_tf.frontend.parallel import connected
 from tests.helpers.disks import fill
 from tests.helpers.launched_run import windows
 from tests.helpers.waiting import wait_until
@@ -35,29 +33,6 @@ def test_a_run_that_is_starting_can_be_stopped(run, capfd, monkeypatch):
     monkeypatch.setattr(Launcher, "start", start)
     assert run.launch(detach=True) == 0, "a later launch is refused, too"
     wait_until(lambda: run.state("learner-0").state == "running")
-
-
-@pytest.mark.parametrize("was_launched", [False, True])
-def test_a_launch_that_only_checks_yet_is_not_said_to_be_nothing(
-    run, capfd, monkeypatch, was_launched
-):
-    """While it logs in, there is not even a record to stop, or one of an earlier launch."""
-    if was_launched:
-        assert run.launch(detach=True) == 0
-        assert run.command("stop") == 0
-    statuses: list[int] = []
-
-    def stop_first(*arguments):
-        statuses.append(run.command("stop"))
-        return connected(*arguments)
-
-    monkeypatch.setattr(launch, "connected", stop_first)
-    capfd.readouterr()
-    assert run.launch(detach=True) == 0
-    assert statuses == [1]
-    expected = f"a launch into {run.logdir} is still checking its machines; end it with Ctrl-C th"
-    assert [line[: len(expected)] for line in capfd.readouterr().err.splitlines()] == [expected]
-    assert run.command("stop") == 0
 
 
 def test_actors_can_be_looked_at_without_a_learner(launched, capfd):
