@@ -10,10 +10,7 @@ An actor's calls and its learner's answers (impala.proto describes each message)
 A call without an answer is retried. No unroll counts twice, because retries repeat its number:
 
     PushUnroll(8, tensors)           ->  it is in the queue, but the answer is lost
-    PushUnroll(8, asks)              ->  DUPLICATE: the learner has it; the next one is 9
-    PushUnroll(9, tensors)           ->  the request is lost
-    PushUnroll(9, asks)              ->  SEND: the learner does not have it, and there is room
-    PushUnroll(9, tensors)           ->  OK
+    PushUnroll(8, tensors)           ->  DUPLICATE: the learner has it; the next one is 9
 
 A restarted learner knows no sessions. It answers FAILED_PRECONDITION, and the actor repeats the
 Handshake before it retries. Unrolls in the queue of the learner that was restarted are lost.
@@ -42,10 +39,9 @@ from impala_tf.transport.handshake import (
     check_parameters,
     max_environments,
 )
-from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import Pushes, PushReport
 from impala_tf.transport.route import Route, preferred
 from impala_tf.transport.server import LearnerServer
-from impala_tf.transport.service import LearnerService, Networks
+from impala_tf.transport.service import Infer, LearnerService, Networks
 from impala_tf.transport.sessions import ActorView, Sessions

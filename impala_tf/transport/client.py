@@ -65,7 +65,6 @@ class ActorClient:
         on_refused: Callable[[str], None] = lambda reason: None,
         num_environments: int = 1,
         retry: RetryTimes | None = None,
-        push_deadline_s: float = wire.DEADLINES_S["PushUnroll"],
     ) -> None:
         """Connects at the first call.
 
@@ -82,7 +81,6 @@ class ActorClient:
             unroll. If it was stale, `fetch_parameters` returns newer parameters.
           num_environments: the largest N of any unroll.
           retry: when calls are retried; None: the default times.
-          push_deadline_s: the time limit of one try of a push, in seconds.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -96,7 +94,6 @@ class ActorClient:
         self._connecting = threading.Lock()
         self._channel = self._new_channel()
         self._stub = wire.stub(self._channel)
-        self._deadlines_s = {**wire.DEADLINES_S, "PushUnroll": push_deadline_s}
         self._actor_id = actor_id
         self._session = secrets.randbits(64)
         self._run_id = ""
@@ -244,12 +241,9 @@ class ActorClient:
             blocked_s=blocked_s,
             **report._asdict(),
         )
-        question = impala_pb2.PushUnrollRequest(
-            sequence=self._next_sequence, num_environments=num_environments, asks=True
-        )
         self._next_sequence += 1
         try:
-            self._sending = self._sender.submit(self._call, "PushUnroll", request, question)
+            self._sending = self._sender.submit(self._call, "PushUnroll", request)
         except RuntimeError as error:  # the executor raises it after `close`
             raise ClientClosed("push: the client is closed") from error
 
@@ -295,20 +289,16 @@ class ActorClient:
             except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
                 self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report the problem
 
-    def _call(self, method: str, request: Any, question: Any = None) -> Any:
+    def _call(self, method: str, request: Any) -> Any:
         """Calls until the learner answers, and returns its reply.
 
         Args:
           method: the call's name.
           request: the request, without the fields that identify the caller.
-          question: asks, before a retry, whether to send the request again; the reply is SEND then.
         """
-        backoff = Backoff(self._on_retry, self._retry)
-        reply = self._try(method, request, backoff)
+        backoff, reply = Backoff(self._on_retry, self._retry), None
         while reply is None:
-            reply = self._try(method, question or request, backoff)
-            if reply is not None and reply.outcome == impala_pb2.SEND:
-                reply = self._try(method, request, backoff)
+            reply = self._try(method, request, backoff)
         return reply
 
     def _try(self, method: str, request: Any, backoff: Backoff) -> Any:
@@ -364,7 +354,7 @@ class ActorClient:
         """Identifies the caller, and tries a call once; raises what `wire.stub` says."""
         request.actor_id, request.session = self._actor_id, self._session
         request.run_id = self._run_id
-        return getattr(self._stub, method)(request, timeout=self._deadlines_s.get(method))
+        return getattr(self._stub, method)(request, timeout=wire.DEADLINES_S.get(method))
 
     def _reason_to_retry(self, error: grpc.RpcError) -> str:
         """Returns why the call is retried; raises TransportError if no retry would help."""

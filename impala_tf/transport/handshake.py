@@ -14,7 +14,7 @@ from impala_tf.transport.errors import HandshakeRefused
 from impala_tf.transport.wire import MAX_PARAMETER_BYTES, MAX_UNROLL_BYTES
 from impala_tf.types import Nest
 
-PROTOCOL_VERSION = 19
+PROTOCOL_VERSION = 20
 
 _LONGEST_REFUSAL = 2000
 _OTHER_FLAGS = (

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n impala_tf/transport/impala.proto\x12\x06impala\"8\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\r\n\x05\x64type\x18\x03 \x01(\t\"\xcc\x01\n\x10HandshakeRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12(\n\x0cunroll_specs\x18\x06 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x18\n\x10num_environments\x18\x07 \x01(\x05\x12\x10\n\x08learners\x18\x08 \x03(\r\"\xb6\x01\n\x0eHandshakeReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12+\n\x0fparameter_specs\x18\x04 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x11\n\trun_steps\x18\x05 \x01(\x03\x12\x10\n\x08restarts\x18\x06 \x01(\x05\x12\x0f\n\x07learner\x18\x07 \x01(\r\"\xa7\x03\n\x11PushUnrollRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x10\n\x08sequence\x18\x04 \x01(\x03\x12\x18\n\x10num_environments\x18\x05 \x01(\x05\x12\x0f\n\x07tensors\x18\x06 \x03(\x0c\x12\x17\n\x0f\x65pisode_returns\x18\x07 \x03(\x02\x12\x17\n\x0f\x65pisode_lengths\x18\x08 \x03(\x05\x12\x19\n\x11\x61gent_steps_per_s\x18\t \x01(\x02\x12\x1c\n\x14\x65nvironment_fraction\x18\r \x01(\x02\x12\x1a\n\x12inference_fraction\x18\x0e \x01(\x02\x12\x1c\n\x14\x65nvironment_restarts\x18\x0f \x01(\x05\x12\x1a\n\x12push_wait_fraction\x18\n \x01(\x02\x12\x16\n\x0e\x65pisode_levels\x18\x0c \x03(\x05\x12\x15\n\repisode_infos\x18\x12 \x03(\x02\x12\x11\n\tmemory_mb\x18\x0b \x01(\x02\x12\x11\n\tblocked_s\x18\x11 \x01(\x02\x12\x0c\n\x04\x61sks\x18\x10 \x01(\x08\"D\n\x0fPushUnrollReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\"B\n\rAttendRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\"/\n\x0b\x41ttendReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\"S\n\rReportRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"/\n\x0bReportReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\"\x80\x01\n\x14GetParametersRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x15\n\rknown_version\x18\x04 \x01(\x03\x12\x10\n\x08sequence\x18\x05 \x01(\x03\x12\x0c\n\x04used\x18\x06 \x03(\x05\"`\n\x11GetNetworkRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10num_environments\x18\x04 \x01(\x05\"U\n\x0fGetNetworkReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0f\n\x07network\x18\x03 \x01(\x0c\"\x83\x01\n\x0cInferRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10num_environments\x18\x04 \x01(\x05\x12\x0f\n\x07tensors\x18\x05 \x03(\x0c\x12\x15\n\rknown_version\x18\x06 \x01(\x03\"Z\n\nInferReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x19\n\x11parameter_version\x18\x02 \x01(\x03\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c\"b\n\x12GetParametersReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x19\n\x11parameter_version\x18\x02 \x01(\x03\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c*\x85\x01\n\x07Outcome\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x06\n\x02OK\x10\x01\x12\r\n\tDUPLICATE\x10\x02\x12\r\n\tUNCHANGED\x10\x03\x12\x0b\n\x07REFUSED\x10\x04\x12\x0c\n\x08RUN_OVER\x10\x05\x12\x08\n\x04SEND\x10\x06\x12\x08\n\x04WAIT\x10\x07\x12\t\n\x05STALE\x10\x08\x12\t\n\x05MOVED\x10\t2\xb6\x03\n\x07Learner\x12=\n\tHandshake\x12\x18.impala.HandshakeRequest\x1a\x16.impala.HandshakeReply\x12@\n\nPushUnroll\x12\x19.impala.PushUnrollRequest\x1a\x17.impala.PushUnrollReply\x12I\n\rGetParameters\x12\x1c.impala.GetParametersRequest\x1a\x1a.impala.GetParametersReply\x12@\n\nGetNetwork\x12\x19.impala.GetNetworkRequest\x1a\x17.impala.GetNetworkReply\x12\x31\n\x05Infer\x12\x14.impala.InferRequest\x1a\x12.impala.InferReply\x12\x34\n\x06Report\x12\x15.impala.ReportRequest\x1a\x13.impala.ReportReply\x12\x34\n\x06\x41ttend\x12\x15.impala.AttendRequest\x1a\x13.impala.AttendReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n impala_tf/transport/impala.proto\x12\x06impala\"8\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\r\n\x05\x64type\x18\x03 \x01(\t\"\xcc\x01\n\x10HandshakeRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12(\n\x0cunroll_specs\x18\x06 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x18\n\x10num_environments\x18\x07 \x01(\x05\x12\x10\n\x08learners\x18\x08 \x03(\r\"\xb6\x01\n\x0eHandshakeReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12+\n\x0fparameter_specs\x18\x04 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x11\n\trun_steps\x18\x05 \x01(\x03\x12\x10\n\x08restarts\x18\x06 \x01(\x05\x12\x0f\n\x07learner\x18\x07 \x01(\r\"\x99\x03\n\x11PushUnrollRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x10\n\x08sequence\x18\x04 \x01(\x03\x12\x18\n\x10num_environments\x18\x05 \x01(\x05\x12\x0f\n\x07tensors\x18\x06 \x03(\x0c\x12\x17\n\x0f\x65pisode_returns\x18\x07 \x03(\x02\x12\x17\n\x0f\x65pisode_lengths\x18\x08 \x03(\x05\x12\x19\n\x11\x61gent_steps_per_s\x18\t \x01(\x02\x12\x1c\n\x14\x65nvironment_fraction\x18\r \x01(\x02\x12\x1a\n\x12inference_fraction\x18\x0e \x01(\x02\x12\x1c\n\x14\x65nvironment_restarts\x18\x0f \x01(\x05\x12\x1a\n\x12push_wait_fraction\x18\n \x01(\x02\x12\x16\n\x0e\x65pisode_levels\x18\x0c \x03(\x05\x12\x15\n\repisode_infos\x18\x11 \x03(\x02\x12\x11\n\tmemory_mb\x18\x0b \x01(\x02\x12\x11\n\tblocked_s\x18\x10 \x01(\x02\"D\n\x0fPushUnrollReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\"B\n\rAttendRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\"/\n\x0b\x41ttendReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\"S\n\rReportRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"/\n\x0bReportReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\"\x80\x01\n\x14GetParametersRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x15\n\rknown_version\x18\x04 \x01(\x03\x12\x10\n\x08sequence\x18\x05 \x01(\x03\x12\x0c\n\x04used\x18\x06 \x03(\x05\"`\n\x11GetNetworkRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10num_environments\x18\x04 \x01(\x05\"U\n\x0fGetNetworkReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0f\n\x07network\x18\x03 \x01(\x0c\"\x83\x01\n\x0cInferRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10num_environments\x18\x04 \x01(\x05\x12\x0f\n\x07tensors\x18\x05 \x03(\x0c\x12\x15\n\rknown_version\x18\x06 \x01(\x03\"Z\n\nInferReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x19\n\x11parameter_version\x18\x02 \x01(\x03\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c\"b\n\x12GetParametersReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x19\n\x11parameter_version\x18\x02 \x01(\x03\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c*{\n\x07Outcome\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x06\n\x02OK\x10\x01\x12\r\n\tDUPLICATE\x10\x02\x12\r\n\tUNCHANGED\x10\x03\x12\x0b\n\x07REFUSED\x10\x04\x12\x0c\n\x08RUN_OVER\x10\x05\x12\x08\n\x04WAIT\x10\x06\x12\t\n\x05STALE\x10\x07\x12\t\n\x05MOVED\x10\x08\x32\xb6\x03\n\x07Learner\x12=\n\tHandshake\x12\x18.impala.HandshakeRequest\x1a\x16.impala.HandshakeReply\x12@\n\nPushUnroll\x12\x19.impala.PushUnrollRequest\x1a\x17.impala.PushUnrollReply\x12I\n\rGetParameters\x12\x1c.impala.GetParametersRequest\x1a\x1a.impala.GetParametersReply\x12@\n\nGetNetwork\x12\x19.impala.GetNetworkRequest\x1a\x17.impala.GetNetworkReply\x12\x31\n\x05Infer\x12\x14.impala.InferRequest\x1a\x12.impala.InferReply\x12\x34\n\x06Report\x12\x15.impala.ReportRequest\x1a\x13.impala.ReportReply\x12\x34\n\x06\x41ttend\x12\x15.impala.AttendRequest\x1a\x13.impala.AttendReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'impala_tf.transport.impala_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOME']._serialized_start=1884
-  _globals['_OUTCOME']._serialized_end=2017
+  _globals['_OUTCOME']._serialized_start=1869
+  _globals['_OUTCOME']._serialized_end=1992
   _globals['_TENSORSPEC']._serialized_start=44
   _globals['_TENSORSPEC']._serialized_end=100
   _globals['_HANDSHAKEREQUEST']._serialized_start=103
@@ -40,29 +40,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HANDSHAKEREPLY']._serialized_start=310
   _globals['_HANDSHAKEREPLY']._serialized_end=492
   _globals['_PUSHUNROLLREQUEST']._serialized_start=495
-  _globals['_PUSHUNROLLREQUEST']._serialized_end=918
-  _globals['_PUSHUNROLLREPLY']._serialized_start=920
-  _globals['_PUSHUNROLLREPLY']._serialized_end=988
-  _globals['_ATTENDREQUEST']._serialized_start=990
-  _globals['_ATTENDREQUEST']._serialized_end=1056
-  _globals['_ATTENDREPLY']._serialized_start=1058
-  _globals['_ATTENDREPLY']._serialized_end=1105
-  _globals['_REPORTREQUEST']._serialized_start=1107
-  _globals['_REPORTREQUEST']._serialized_end=1190
-  _globals['_REPORTREPLY']._serialized_start=1192
-  _globals['_REPORTREPLY']._serialized_end=1239
-  _globals['_GETPARAMETERSREQUEST']._serialized_start=1242
-  _globals['_GETPARAMETERSREQUEST']._serialized_end=1370
-  _globals['_GETNETWORKREQUEST']._serialized_start=1372
-  _globals['_GETNETWORKREQUEST']._serialized_end=1468
-  _globals['_GETNETWORKREPLY']._serialized_start=1470
-  _globals['_GETNETWORKREPLY']._serialized_end=1555
-  _globals['_INFERREQUEST']._serialized_start=1558
-  _globals['_INFERREQUEST']._serialized_end=1689
-  _globals['_INFERREPLY']._serialized_start=1691
-  _globals['_INFERREPLY']._serialized_end=1781
-  _globals['_GETPARAMETERSREPLY']._serialized_start=1783
-  _globals['_GETPARAMETERSREPLY']._serialized_end=1881
-  _globals['_LEARNER']._serialized_start=2020
-  _globals['_LEARNER']._serialized_end=2458
+  _globals['_PUSHUNROLLREQUEST']._serialized_end=904
+  _globals['_PUSHUNROLLREPLY']._serialized_start=906
+  _globals['_PUSHUNROLLREPLY']._serialized_end=974
+  _globals['_ATTENDREQUEST']._serialized_start=976
+  _globals['_ATTENDREQUEST']._serialized_end=1042
+  _globals['_ATTENDREPLY']._serialized_start=1044
+  _globals['_ATTENDREPLY']._serialized_end=1091
+  _globals['_REPORTREQUEST']._serialized_start=1093
+  _globals['_REPORTREQUEST']._serialized_end=1176
+  _globals['_REPORTREPLY']._serialized_start=1178
+  _globals['_REPORTREPLY']._serialized_end=1225
+  _globals['_GETPARAMETERSREQUEST']._serialized_start=1228
+  _globals['_GETPARAMETERSREQUEST']._serialized_end=1356
+  _globals['_GETNETWORKREQUEST']._serialized_start=1358
+  _globals['_GETNETWORKREQUEST']._serialized_end=1454
+  _globals['_GETNETWORKREPLY']._serialized_start=1456
+  _globals['_GETNETWORKREPLY']._serialized_end=1541
+  _globals['_INFERREQUEST']._serialized_start=1544
+  _globals['_INFERREQUEST']._serialized_end=1675
+  _globals['_INFERREPLY']._serialized_start=1677
+  _globals['_INFERREPLY']._serialized_end=1767
+  _globals['_GETPARAMETERSREPLY']._serialized_start=1769
+  _globals['_GETPARAMETERSREPLY']._serialized_end=1867
+  _globals['_LEARNER']._serialized_start=1995
+  _globals['_LEARNER']._serialized_end=2433
 # @@protoc_insertion_point(module_scope)

@@ -14,7 +14,6 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNCHANGED: _ClassVar[Outcome]
     REFUSED: _ClassVar[Outcome]
     RUN_OVER: _ClassVar[Outcome]
-    SEND: _ClassVar[Outcome]
     WAIT: _ClassVar[Outcome]
     STALE: _ClassVar[Outcome]
     MOVED: _ClassVar[Outcome]
@@ -24,7 +23,6 @@ DUPLICATE: Outcome
 UNCHANGED: Outcome
 REFUSED: Outcome
 RUN_OVER: Outcome
-SEND: Outcome
 WAIT: Outcome
 STALE: Outcome
 MOVED: Outcome
@@ -78,7 +76,7 @@ class HandshakeReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., run_steps: _Optional[int] = ..., restarts: _Optional[int] = ..., learner: _Optional[int] = ...) -> None: ...
 
 class PushUnrollRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "environment_fraction", "inference_fraction", "environment_restarts", "push_wait_fraction", "episode_levels", "episode_infos", "memory_mb", "blocked_s", "asks")
+    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "environment_fraction", "inference_fraction", "environment_restarts", "push_wait_fraction", "episode_levels", "episode_infos", "memory_mb", "blocked_s")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -96,7 +94,6 @@ class PushUnrollRequest(_message.Message):
     EPISODE_INFOS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_S_FIELD_NUMBER: _ClassVar[int]
-    ASKS_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
@@ -114,8 +111,7 @@ class PushUnrollRequest(_message.Message):
     episode_infos: _containers.RepeatedScalarFieldContainer[float]
     memory_mb: float
     blocked_s: float
-    asks: bool
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., environment_fraction: _Optional[float] = ..., inference_fraction: _Optional[float] = ..., environment_restarts: _Optional[int] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., episode_infos: _Optional[_Iterable[float]] = ..., memory_mb: _Optional[float] = ..., blocked_s: _Optional[float] = ..., asks: bool = ...) -> None: ...
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., environment_fraction: _Optional[float] = ..., inference_fraction: _Optional[float] = ..., environment_restarts: _Optional[int] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., episode_infos: _Optional[_Iterable[float]] = ..., memory_mb: _Optional[float] = ..., blocked_s: _Optional[float] = ...) -> None: ...
 
 class PushUnrollReply(_message.Message):
     __slots__ = ("outcome", "message")

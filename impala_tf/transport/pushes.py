@@ -57,12 +57,12 @@ class Pushes:
         if the learner accepts only newer parameters: the actor gets the reason.
       on_refused: called with the number of unrolls of every refused push.
       grants: limits how many unrolls are made at once; None: no limit.
-      sessions: the actors' sessions; None: new ones.
       most_waiting_bytes: the total size of the unrolls that may wait for room in the queue. Pushes
         beyond that are told to retry. None: a quarter of the machine's or container's memory.
 
     Attributes:
-      terms, grants, sessions: as given.
+      terms, grants: as given.
+      sessions: the actors' sessions.
       codec: decodes what is pushed.
     """
 
@@ -72,12 +72,11 @@ class Pushes:
         put: Callable[[Nest, PushReport], None],
         on_refused: Callable[[int], None] = lambda num_unrolls: None,
         grants: Grants | None = None,
-        sessions: Sessions | None = None,
         most_waiting_bytes: int | None = None,
     ) -> None:
         self.terms = terms
         self.grants = grants or Grants()
-        self.sessions = sessions or Sessions()
+        self.sessions = Sessions()
         self.codec = NestCodec(terms.sent_specs)
         self._put = put
         self._on_refused = on_refused
@@ -94,9 +93,6 @@ class Pushes:
     ) -> impala_pb2.PushUnrollReply:
         """Puts an unroll into the queue. Waits while the queue is full.
 
-        A retry first asks, without the unroll, whether to send it: a push that exceeded its
-        deadline may have arrived, and one that found no room is sent only when there is room.
-
         Raises:
           QueueClosed: the learner takes no more unrolls.
           CallError: the request is invalid, or should be retried later.
@@ -105,9 +101,6 @@ class Pushes:
             await self._wait_for_first_try(session, request)
         if request.sequence <= session.last_sequence:
             return impala_pb2.PushUnrollReply(outcome=impala_pb2.DUPLICATE)
-        if request.asks:
-            self._check_room(self._size(session, request))
-            return impala_pb2.PushUnrollReply(outcome=impala_pb2.SEND)
         try:
             await self._put_in_worker(session, request)
         except RefusedUnroll as refused:
@@ -127,8 +120,12 @@ class Pushes:
 
     async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         """Puts an unroll. If the call is cancelled, the push continues and a retry waits for it."""
-        size = self._size(session, request)
-        self._check_room(size)
+        unrolls = min(request.num_environments, session.num_environments)
+        size = max(request.ByteSize(), unrolls * self.codec.nbytes)
+        if self._waiting_bytes + size > self._most_waiting_bytes:
+            raise CallError(
+                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
+            )
         loop = asyncio.get_running_loop()
         self._waiting_bytes += size
         self.grants.arrived(session, request.sequence)
@@ -144,17 +141,6 @@ class Pushes:
 
         job.add_done_callback(done)
         await asyncio.shield(job)
-
-    def _size(self, session: Session, request: impala_pb2.PushUnrollRequest) -> int:
-        """Returns how many bytes a push needs once it is decompressed."""
-        unrolls = min(request.num_environments, session.num_environments)
-        return max(request.ByteSize(), unrolls * self.codec.nbytes)
-
-    def _check_room(self, size: int) -> None:
-        if self._waiting_bytes + size > self._most_waiting_bytes:
-            raise CallError(
-                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
-            )
 
     def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         """Decodes an unroll and puts it into the queue, in a worker; then counts its number."""

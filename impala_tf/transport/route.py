@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 
 def preferred(task: int, learners: int) -> list[int]:
@@ -18,17 +18,6 @@ def preferred(task: int, learners: int) -> list[int]:
     """
     own, others = task % learners, learners - 1
     return [own, *((own + 1 + (task // learners + n) % others) % learners for n in range(others))]
-
-
-def responsible(order: Sequence[int], members: Collection[int], number: int) -> int:
-    """Returns the number of the learner that an actor should call.
-
-    Args:
-      order: the result of `preferred`; () if the actor knows only one learner.
-      members: the learners that train.
-      number: the learner that the actor has called.
-    """
-    return next((learner for learner in order if learner in members), number)
 
 
 class Route:

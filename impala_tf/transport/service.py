@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,12 +21,17 @@ from impala_tf.transport.calls import (
     shown,
 )
 from impala_tf.transport.codec import NamedSpec
-from impala_tf.transport.errors import CallError, HandshakeRefused, NoNetwork, RunOver
+from impala_tf.transport.errors import (
+    CallError,
+    DecodeError,
+    HandshakeRefused,
+    NoNetwork,
+    RefusedUnroll,
+    RunOver,
+)
 from impala_tf.transport.handshake import check_fits, spec_messages
-from impala_tf.transport.inference import Infer, InferenceCalls
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.pushes import Pushes
-from impala_tf.transport.route import responsible
 from impala_tf.transport.sessions import ActorView, Session
 
 logger = logging.getLogger(__name__)
@@ -34,8 +39,18 @@ logger = logging.getLogger(__name__)
 Networks = Callable[[int], "Future[bytes]"]
 """Takes N. Converts the network to the bytes of an `ActingModel`. May fail with NoNetwork."""
 
+Infer = Callable[[int, Sequence[bytes]], "Future[tuple[int, list[bytes]]]"]
+"""Takes num_environments and the tensors of an InferRequest.
+
+Results in the parameter_version and tensors of an InferReply. May fail with DecodeError or
+RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops."""
+
 _WARN_AGAIN_S = 60.0
 _LONGEST_TROUBLE = 400
+# How often and for how long to poll for a new version. If none comes, the next update lacks the
+# unrolls of a lost actor, and the other actors have to fill the batch.
+_POLL_S = 0.002
+_PATIENCE_S = 60.0
 
 
 class LearnerService:
@@ -47,7 +62,7 @@ class LearnerService:
       pushes: takes what actors push, and has the terms that they must agree with.
       parameters: the store where the learner publishes. Actors wait for its first version.
       parameter_lag: how many updates an actor's parameters must lag behind to be replaced.
-      infer: chooses actions for actors, see `inference.Infer`; None: actors choose their own.
+      infer: chooses actions for actors; None: actors choose their own.
       networks: converts the network for actors that run it without TensorFlow; None: actors run it
         with TensorFlow.
       run_steps: agent steps of the run so far, see `ActorClient.run_steps`.
@@ -83,7 +98,8 @@ class LearnerService:
         self._run_steps = run_steps
         self._number, self._members = number, members
         self._over = threading.Event()
-        self._inference = InferenceCalls(infer, parameters, self._over.is_set)
+        self._infer = infer
+        self._num_held = 0  # calls that wait for the learner's next update
         self._warned_at: dict[str, float] = {}
         self._last_refusal = (float("-inf"), "")
 
@@ -104,7 +120,7 @@ class LearnerService:
 
     def num_acting(self) -> int:
         """Returns the number of live actors that do not wait for the learner's next update."""
-        return self.sessions.num_present() - self._inference.num_held
+        return self.sessions.num_present() - self._num_held
 
     def actors(self) -> list[ActorView]:
         """Returns every actor that is present or was recently; see `Sessions.views`."""
@@ -129,7 +145,8 @@ class LearnerService:
             if certificate in self.revoked:
                 raise HandshakeRefused(f"its certificate, {shown(certificate)}, was revoked")
             check_fits(request, self.terms, self._pushes.codec.specs)
-            learner = responsible(request.learners, self._members, self._number)
+            trains = (each for each in request.learners if each in self._members)
+            learner = next(trains, self._number)
             if learner != self._number:
                 return impala_pb2.HandshakeReply(outcome=impala_pb2.MOVED, learner=learner)
             session = await self.sessions.admit(
@@ -214,9 +231,37 @@ class LearnerService:
     async def Infer(  # noqa: N802
         self, request: impala_pb2.InferRequest, context: Any
     ) -> impala_pb2.InferReply:
-        """Chooses actions for an actor's environments."""
+        """Chooses actions for an actor's environments, once there is a version that it lacks."""
         self._check_not_over()
-        return await self._inference.answer(request, self._session_of(request).num_environments)
+        check_environments(request.num_environments, self._session_of(request).num_environments)
+        if self._infer is None:
+            raise CallError(
+                grpc.StatusCode.INVALID_ARGUMENT, "the learner was started with --inference=actor"
+            )
+        await self._wait_for_other_version(request.known_version)
+        self._check_not_over()
+        try:
+            answer = self._infer(request.num_environments, request.tensors)
+            version, tensors = await asyncio.wrap_future(answer)
+        except (DecodeError, RefusedUnroll) as error:
+            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        return impala_pb2.InferReply(
+            outcome=impala_pb2.OK, parameter_version=version, tensors=tensors
+        )
+
+    async def _wait_for_other_version(self, known_version: int) -> None:
+        if known_version < 0:
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        self._num_held += 1
+        try:
+            while time.monotonic() < deadline and not self.is_over:
+                snapshot = self._parameters.latest
+                if snapshot is not None and snapshot.parameter_version != known_version:
+                    return
+                await asyncio.sleep(_POLL_S)
+        finally:
+            self._num_held -= 1
 
     @answering
     async def PushUnroll(  # noqa: N802

@@ -1,4 +1,4 @@
-"""The actors' sessions. A name belongs to one live process, and no unroll counts twice."""
+"""The actors' sessions. A name belongs to one live process, whose unrolls count once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ logger = logging.getLogger(__name__)
 
 # How soon an actor must answer when another process claims its name.
 _ANSWER_S = 3.0
+SHOWN_S = 300.0
+"""An actor without an open call is hidden after this many seconds without a call. It reappears when
+it reconnects."""
+MOST_NAMES = 10_000
+"""How many names are remembered. An actor that was cut off for hours may repeat its last push."""
 
 
 class ActorView(NamedTuple):
@@ -99,26 +104,11 @@ class Session:
 
 
 class Sessions:
-    """The actors of one learner. `views`, `num_present` and `update` are thread-safe.
+    """The actors of one learner. `views`, `num_present` and `update` are thread-safe."""
 
-    Args:
-      shown_s: an actor without an open call is hidden after this many seconds without a call. It
-        reappears when it reconnects.
-      most_names: how many names are remembered. An actor that was cut off for hours may repeat its
-        last push.
-      most_sessions: how many earlier sessions of a name are remembered.
-    """
-
-    def __init__(
-        self, shown_s: float = 300.0, most_names: int = 10_000, most_sessions: int = 16
-    ) -> None:
-        self._shown_s = shown_s
-        self._most_names = most_names
-        self._most_sessions = most_sessions
+    def __init__(self) -> None:
         self._lock = threading.Lock()  # of the table and the views in it
         self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
-        # {name: {number: session}} of replaced sessions, of which a push may still arrive.
-        self._earlier: dict[str, dict[int, Session]] = {}
 
     async def admit(
         self, name: str, number: int, num_environments: int, host: str, certificate: str
@@ -141,26 +131,15 @@ class Sessions:
                 break
         view = ActorView(name, host, last_contact=time.monotonic())
         session = Session(number, num_environments, certificate, view)
-        session = self._replace(name, holder, session)
-        logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
-        return session
-
-    def _replace(self, name: str, holder: Session | None, session: Session) -> Session:
-        """Returns `session`, or the earlier session with the same name and number."""
-        earlier = self._earlier.setdefault(name, {})
         if holder is not None:
-            earlier[holder.number] = holder
+            session.restarts = holder.restarts + 1
             holder.release()
-            session.restarts = 1 + max(other.restarts for other in earlier.values())
-        session = earlier.pop(session.number, session)  # the earlier one knows its pushes
-        while len(earlier) > self._most_sessions:
-            del earlier[next(iter(earlier))]
         with self._lock:
             self._current[name] = session
             self._current.move_to_end(name)
-            while len(self._current) > self._most_names:
-                oldest, _ = self._current.popitem(last=False)
-                self._earlier.pop(oldest, None)
+            if len(self._current) > MOST_NAMES:
+                self._current.popitem(last=False)
+        logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
         return session
 
     def get(self, name: str, number: int) -> Session | None:
@@ -193,7 +172,7 @@ class Sessions:
             session.release()
 
     def views(self) -> list[ActorView]:
-        """Returns all actors that are present or called in the last `shown_s` seconds, by name."""
+        """Returns all actors that are present or called in the last SHOWN_S seconds, by name."""
         now = time.monotonic()
         with self._lock:
             views = [
@@ -205,5 +184,5 @@ class Sessions:
                 for session in self._current.values()
             ]
         return sorted(
-            view for view in views if view.is_present or view.last_contact > now - self._shown_s
+            view for view in views if view.is_present or view.last_contact > now - SHOWN_S
         )

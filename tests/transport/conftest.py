@@ -23,7 +23,7 @@ from impala_tf.transport import (
 from impala_tf.types import Unroll
 from tests.helpers.wire import RUN, SPECS, Connect, FakeLearner, Serve, StubOf
 
-_PUSHES_OPTIONS = {"on_refused", "grants", "sessions", "most_waiting_bytes"}
+_PUSHES_OPTIONS = {"on_refused", "grants", "most_waiting_bytes"}
 
 
 @pytest.fixture(scope="session")

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.transport import (
     ActorClient,
     ClientClosed,
-    HandshakeRefused,
     LearnerServer,
     LearnerService,
     Pushes,
     RetryTimes,
     RunOver,
-    TransportError,
-    impala_pb2,
+    wire,
 )
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
-    SPECS,
     Connect,
     FakeLearner,
     InThread,
@@ -38,51 +35,23 @@ from tests.helpers.wire import (
 pytestmark = pytest.mark.slow
 
 
-def count_uploads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that fills with the versions of unrolls whose arrays reach a learner."""
-    versions: list[int] = []
-    push_unroll = LearnerService.PushUnroll
-
-    async def counted(self: LearnerService, data: bytes, context: Any) -> Any:
-        tensors = impala_pb2.PushUnrollRequest.FromString(data).tensors
-        if tensors:
-            versions.append(int(np.frombuffer(tensors[0], np.int64)[0]))
-        return await push_unroll(self, data, context)
-
-    monkeypatch.setattr(LearnerService, "PushUnroll", counted)
-    return versions
-
-
-def test_a_full_queue_makes_an_actor_wait_and_other_calls_not(
+def test_full_queues_make_actors_wait_and_other_calls_not(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
-    one = serve(learner)
-    actor, other = connect(one.port), connect(one.port, "other")
-    learner.parameters.publish(1, make_parameters(1.0))
-    learner.has_room.clear()
-    actor.push(make_unroll(0))  # returns at once: the actor works one unroll ahead, not more
-    learner.wait_for_put()
-    second = InThread(lambda: actor.push(make_unroll(1)))
-    assert other.fetch_parameters(-1) is not None
-    assert second.blocked
-    learner.has_room.set()
-    second.wait()
-    assert learner.reported(2) == [0, 1]
-    assert 0.0 < actor.push_wait_fraction <= 1.0
-
-
-def test_other_calls_are_answered_while_more_pushes_wait_than_there_are_workers(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+    """Also when more pushes wait than there are workers."""
     one = serve(learner)
     learner.parameters.publish(1, make_parameters(1.0))
     learner.has_room.clear()
     actors = [connect(one.port, f"actor-{k}") for k in range(20)]
     for version, actor in enumerate(actors):
-        actor.push(make_unroll(version))
-    assert actors[0].fetch_parameters(-1) is not None
+        actor.push(make_unroll(version))  # returns at once: actors work one unroll ahead, not more
+    second = InThread(lambda: actors[0].push(make_unroll(20)))
+    assert connect(one.port, "other").fetch_parameters(-1) is not None
+    assert second.blocked
     learner.has_room.set()
-    assert sorted(learner.reported(20)) == list(range(20))
+    second.wait()
+    assert sorted(learner.reported(21)) == list(range(21))
+    assert 0.0 < actors[0].push_wait_fraction <= 1.0
 
 
 def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
@@ -134,56 +103,51 @@ def test_an_actor_survives_a_restart_of_its_learner_and_loses_no_unroll(
     assert got[0] == 5
 
 
-def test_a_learner_of_another_run_on_the_same_port_refuses_the_actor(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    first = serve(learner)
-    actor = connect(first.port)
-    actor.handshake()
-    first.stop(0)
-    serve(FakeLearner(), first.port, RUN._replace(run_id="run-2"))
-    with pytest.raises(HandshakeRefused, match="run: the actor has run-1, the learner has run-2"):
-        actor.fetch_parameters(-1)
-
-
 def test_an_actor_without_a_learner_waits_and_reports_it(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
     gone = serve(FakeLearner())
     gone.stop(0)
     said: list[str] = []
-    waiting = threading.Event()
+    waiting, tries = threading.Event(), threading.Semaphore(0)
 
     def on_retry(seconds: float, reason: str) -> None:
         said.append(reason)
         waiting.set()
 
-    actor = connect(gone.port, on_retry=on_retry, retry=RetryTimes(first_report_s=0.0))
+    times = RetryTimes(first_report_s=0.0)
+    actor = connect(gone.port, on_retry=on_retry, retry=times, on_call=tries.release)
     handshake = InThread(actor.handshake)
     assert waiting.wait(PATIENCE_S)
+    for _ in range(3):  # signs of life
+        assert tries.acquire(timeout=PATIENCE_S)
     serve(learner, gone.port)
     assert handshake.wait() is None
     assert len(said) == 1  # the next line is due a minute later
     assert "another run's credentials" in said[0]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda actor: actor.handshake(),
+        lambda actor: actor.fetch_parameters(-1),
+        lambda actor: actor.fetch_network(1),
+        lambda actor: actor.infer(1, [], -1),
+        lambda actor: [actor.push(make_unroll(version)) for version in (1, 2)],
+    ],
+)
 def test_every_call_learns_that_the_run_is_over(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    serve: Serve, connect: Connect, learner: FakeLearner, call: Callable[[ActorClient], Any]
 ) -> None:
     one = serve(learner)
-    actor, newcomer = connect(one.port), connect(one.port, "newcomer")
-    actor.push(make_unroll(0))
-    assert learner.reported(1) == [0]
+    actor = connect(one.port)
+    actor.handshake()
     one.finish()
     with pytest.raises(RunOver):
-        actor.fetch_parameters(-1)
+        call(actor)
     assert one.service.actors()[0].told_run_over
-    with pytest.raises(RunOver):
-        newcomer.handshake()
-    actor.push(make_unroll(1))
-    with pytest.raises(RunOver):
-        actor.push(make_unroll(2))
-    assert learner.versions() == [0]
+    assert learner.versions() == []
 
 
 def test_an_actor_that_is_busy_learns_that_the_run_is_over(
@@ -235,16 +199,6 @@ def test_a_push_to_a_stopped_learner_waits_until_it_is_back(
     assert learner.reported(2) == [0, 1]
 
 
-def test_an_error_of_a_push_in_the_background_is_raised_in_the_actor(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    actor = connect(serve(learner).port)
-    learner.failure = RuntimeError("out of memory")
-    actor.push(make_unroll(0))
-    with pytest.raises(TransportError, match="INTERNAL: the learner failed"):
-        actor.push(make_unroll(1))
-
-
 def test_close_ends_a_blocked_push(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
     """An actor that is asked to stop exits, whatever its learner does."""
     actor = connect(serve(learner).port)
@@ -278,14 +232,13 @@ def test_close_ends_the_wait_for_a_learner(
 def test_an_unroll_is_put_once_even_after_several_deadlines(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploads = count_uploads(monkeypatch)
+    monkeypatch.setitem(wire.DEADLINES_S, "PushUnroll", 0.1)
     tries = threading.Semaphore(0)
     learner.has_room.clear()
     actor = connect(
         serve(learner).port,
         on_retry=lambda seconds, reason: tries.release(),
         retry=RetryTimes(first_report_s=0.0, report_interval_s=0.0),
-        push_deadline_s=0.1,
     )
     actor.handshake()
     actor.push(make_unroll(0))
@@ -295,42 +248,11 @@ def test_an_unroll_is_put_once_even_after_several_deadlines(
     actor.push(make_unroll(1))
     assert learner.reported(2) == [0, 1]
     assert learner.versions() == [0, 1]
-    assert uploads == [0, 1]
-
-
-def test_an_unroll_is_sent_again_only_when_there_is_room_for_it(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise actors that wait would fill the learner's link with what it has to refuse."""
-    uploads = count_uploads(monkeypatch)
-    tries = threading.Semaphore(0)
-    learner.has_room.clear()
-    one = serve(learner, most_waiting_bytes=1000)  # one push, not two
-    first = connect(one.port, "actor-0")
-    first.handshake()
-    first.push(make_unroll(0))
-    learner.wait_for_put()
-    second = connect(
-        one.port,
-        "actor-1",
-        on_retry=lambda seconds, reason: tries.release(),
-        retry=RetryTimes(longest_pause_s=0.2, first_report_s=0.0, report_interval_s=0.0),
-    )
-    second.handshake()
-    second.push(make_unroll(1))
-    for _ in range(5):
-        assert tries.acquire(timeout=PATIENCE_S)
-    assert uploads == [0, 1]
-    learner.has_room.set()
-    assert sorted(learner.reported(2)) == [0, 1]
-    assert uploads == [0, 1, 1]
 
 
 def test_a_port_in_use_is_named(serve: Serve, learner: FakeLearner) -> None:
     port = serve(learner).port
-    with pytest.raises(
-        ConfigError, match=f"--learner_hosts: cannot listen on 127.0.0.1:{port}: another process"
-    ):
+    with pytest.raises(ConfigError, match=f"--learner_hosts: .*127.0.0.1:{port}"):
         serve(learner, port)
 
 
@@ -346,19 +268,3 @@ def test_a_learner_behind_nat_listens_on_its_own_addresses(
         connect(server.port).handshake()
     finally:
         server.stop(0)
-
-
-def test_the_heartbeat_continues_while_an_actor_waits_for_its_learner(
-    serve: Serve, directory: Path
-) -> None:
-    gone = serve(FakeLearner())
-    gone.stop(0)
-    tries = threading.Semaphore(0)
-    actor = ActorClient(
-        f"127.0.0.1:{gone.port}", directory, "a", SPECS, RUN.config_digest, on_call=tries.release
-    )
-    handshake = InThread(actor.handshake)
-    for _ in range(3):
-        assert tries.acquire(timeout=PATIENCE_S)
-    actor.close()
-    assert isinstance(handshake.wait(), ClientClosed)

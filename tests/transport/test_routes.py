@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from impala_tf.transport import RetryTimes
-from impala_tf.transport.route import Route, preferred, responsible
+from impala_tf.transport.route import Route, preferred
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
@@ -20,24 +20,19 @@ def test_the_actors_of_a_learner_that_is_away_are_spread_over_the_others() -> No
     assert all(sorted(order) == list(range(learners)) for order in orders)
     assert [order[0] for order in orders] == [task % learners for task in range(actors)]
     for members, each in (((0, 1, 2, 3), 6), ((0, 1, 3), 8), ((2,), 24)):
-        served = Counter(responsible(order, members, -1) for order in orders)
+        served = Counter(next(n for n in order if n in members) for order in orders)
         assert served == dict.fromkeys(members, each)
 
 
 def test_an_actor_that_knows_one_learner_stays_there() -> None:
     assert preferred(5, 1) == [0]
-    assert responsible([], (0, 2), 2) == 2
     route = Route([(0, "a:1")])
     assert route.order == []
     assert not any(route.failed() for _ in range(100))
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_a_learner_that_stays_away_is_left_after_a_while(clock: Clock) -> None:
+def test_a_learner_that_stays_away_is_left_after_a_while() -> None:
+    clock = Clock()
     moves: list[int] = []
     route = Route([(1, "b:1"), (2, "c:1"), (0, "a:1")], clock=clock,
                   on_move=lambda number, address: moves.append(number))  # fmt: skip
