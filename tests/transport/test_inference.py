@@ -1,4 +1,4 @@
-"""Actors that let their learner choose actions, over real gRPC."""
+"""What actors fetch to act: parameters, a network, or the actions, over real gRPC."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+import numpy as np
 import pytest
 
-from impala_tf.transport import (
-    ClientClosed,
-    DecodeError,
-    QueueClosed,
-    RunOver,
-    TransportError,
-)
+from impala_tf.transport import ClientClosed, DecodeError, NoNetwork, TransportError
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
@@ -32,6 +27,13 @@ def echo(num_environments: int, tensors: Sequence[bytes]) -> Future[tuple[int, l
     answer: Future[tuple[int, list[bytes]]] = Future()
     answer.set_result((7, [num_environments.to_bytes(1, "big"), *reversed(tensors)]))
     return answer
+
+
+def named_after_its_size(num_environments: int) -> Future[bytes]:
+    """Answers at once."""
+    found: Future[bytes] = Future()
+    found.set_result(b"network for %d" % num_environments)
+    return found
 
 
 def test_a_question_gets_its_answer(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
@@ -58,20 +60,6 @@ def test_a_synchronous_actor_is_answered_once_there_are_other_parameters(
     assert waiting.wait()[0] == 7
 
 
-def test_an_actor_that_waits_is_told_that_the_run_is_over(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    one = serve(learner, infer=echo)
-    actor = connect(one.port)
-    actor.handshake()
-    learner.parameters.publish(5, make_parameters(5.0))
-    waiting = InThread(lambda: actor.infer(1, [], 5))
-    threading.Event().wait(0.3)
-    one.finish()
-    assert isinstance(waiting.wait(), RunOver)
-    assert one.service.actors()[0].told_run_over
-
-
 def test_what_cannot_be_answered_is_refused(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
@@ -89,25 +77,6 @@ def test_what_cannot_be_answered_is_refused(
         actor.handshake()
         with pytest.raises(TransportError, match=problem):
             actor.infer(num_environments, [], -1)
-
-
-def test_an_actor_asks_again_when_its_learner_is_back(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    asked: list[int] = []
-
-    def stopping(num: int, tensors: Sequence[bytes]) -> Future[tuple[int, list[bytes]]]:
-        asked.append(num)
-        if len(asked) > 1:
-            return echo(num, tensors)
-        answer: Future[tuple[int, list[bytes]]] = Future()
-        answer.set_exception(QueueClosed("the learner is stopping"))
-        return answer
-
-    actor = connect(serve(learner, infer=stopping).port)
-    actor.handshake()
-    assert actor.infer(1, [], -1)[0] == 7
-    assert asked == [1, 1]
 
 
 def test_the_question_of_a_lost_actor_is_cancelled(
@@ -128,3 +97,80 @@ def test_the_question_of_a_lost_actor_is_cancelled(
     actor.close()
     wait_until(question.cancelled, PATIENCE_S)
     assert isinstance(lost.wait(), ClientClosed)
+
+
+def test_an_actor_gets_only_the_parameters_that_it_uses(serve: Serve, connect: Connect) -> None:
+    """Those of a separate baseline would double what fifty actors fetch again and again."""
+    learner = FakeLearner()
+    one = serve(learner)
+    learner.parameters.publish(3, make_parameters(0.5))
+    actor, other = connect(one.port), connect(one.port, "actor-1")
+    found = actor.fetch_parameters(-1, used=[1])
+    assert found is not None
+    matrix, vector = found[1]
+    assert matrix is None
+    np.testing.assert_array_equal(vector, make_parameters(0.5)[1])
+    everything = other.fetch_parameters(-1)
+    assert everything is not None
+    for got, wanted in zip(everything[1], make_parameters(0.5), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
+    serve: Serve, connect: Connect
+) -> None:
+    """A network is converted once for all actors that have as many environments."""
+    asked: queue.Queue[int] = queue.Queue()
+    converted: Future[bytes] = Future()
+
+    def network(num_environments: int) -> Future[bytes]:
+        asked.put(num_environments)
+        return converted
+
+    one = serve(FakeLearner(), networks=network)
+    lost, other = connect(one.port), connect(one.port, "actor-1")
+    lost.handshake()
+    fetching = InThread(lambda: lost.fetch_network(3))
+    asked.get(timeout=PATIENCE_S)
+    lost.close()
+    assert isinstance(fetching.wait(), ClientClosed)
+    threading.Event().wait(0.5)  # the learner learns that the call was cancelled
+    other.handshake()
+    waiting = InThread(lambda: other.fetch_network(3))
+    asked.get(timeout=PATIENCE_S)
+    assert not converted.cancelled()
+    converted.set_result(b"network")
+    assert waiting.wait() == b"network"
+
+
+def test_the_reason_why_there_is_none_is_told(serve: Serve, connect: Connect) -> None:
+    """The actor then computes with TensorFlow, and logs the reason."""
+
+    def fails(*_: object) -> Future[bytes]:
+        found: Future[bytes] = Future()
+        found.set_exception(NoNetwork("LiteRT lacks an operation"))
+        return found
+
+    for networks, reason in ((fails, "LiteRT lacks an operation"), (None, "converts none")):
+        actor = connect(serve(FakeLearner(), networks=networks).port)
+        actor.handshake()
+        with pytest.raises(NoNetwork, match=reason):
+            actor.fetch_network(3)
+
+
+@pytest.mark.parametrize("num_environments", [0, 9, 2**31 - 1])
+def test_a_network_for_other_environments_is_refused(
+    serve: Serve, connect: Connect, num_environments: int
+) -> None:
+    """Each size is converted and kept: a broken actor could fill the learner's memory."""
+    asked: list[int] = []
+
+    def network(count: int) -> Future[bytes]:
+        asked.append(count)
+        return named_after_its_size(count)
+
+    actor = connect(serve(FakeLearner(), networks=network).port)
+    actor.handshake()
+    with pytest.raises(TransportError, match="num_environments: expected 1 to 8"):
+        actor.fetch_network(num_environments)
+    assert not asked
