@@ -9,19 +9,6 @@ from typing import Any
 from impala_tf.config import Config, ConfigError
 from impala_tf.types import EnvironmentSpec
 
-_LABELS = {  # the fields of a checkpoint's "identity", and their names in messages
-    "level_name": "level",
-    "agent_name": "agent",
-    "width_scale": "width scale",
-    "core": "core",
-    "heads": "heads",
-    "layer_norm": "layer norm",
-    "num_actions": "number of actions",
-    "observation_shape": "observation shape",
-    "observation_normalization": "observation normalization",
-    "optimizer": "optimizer",
-}
-
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
     """Returns the fields of a run that its checkpoints must match, JSON-able."""
@@ -55,9 +42,9 @@ def check_compatible(
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
     problems = [
-        f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
+        f"{where}: holds a run with {name} {_as_json(saved.get(name))}, but this run has"
         f" {_as_json(current.get(name))}; choose another --logdir"
-        for name, label in _LABELS.items()
+        for name in current
         if _as_json(saved.get(name)) != _as_json(current.get(name))
     ]
     if problems:

@@ -16,17 +16,13 @@ MAX_BYTES = 20 * 2**20
 """A larger log is moved to NAME.log.1, so that a long run cannot fill the disk."""
 
 
-def limit(path: Path, max_bytes: int | None = None) -> None:
+def limit(path: Path) -> None:
     """Moves the content of a large log to NAME.log.1, whose old content is replaced.
 
     The file itself stays, because processes append to it. A few lines may be lost meanwhile.
-
-    Args:
-      path: a log that processes append to.
-      max_bytes: the largest size. Default: MAX_BYTES.
     """
     try:
-        if path.stat().st_size <= (MAX_BYTES if max_bytes is None else max_bytes):
+        if path.stat().st_size <= MAX_BYTES:
             return
         earlier = path.with_name(f"{path.name}.1")
         try:

@@ -125,28 +125,13 @@ def test_what_is_renamed_is_on_the_disk_and_so_is_its_name_then(tmp_path, monkey
     assert names > {path.name for path in checkpoint.iterdir()}  # and the temporary folder
 
 
-def truncate(folder: Path) -> None:
-    file = folder / "variables.data-00000-of-00001"
-    os.truncate(file, file.stat().st_size - 1)
+DATA = "variables.data-00000-of-00001"
 
 
 def flip_a_bit(folder: Path) -> None:
-    file = folder / "variables.data-00000-of-00001"
-    data = bytearray(file.read_bytes())
+    data = bytearray((folder / DATA).read_bytes())
     data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-def remove_the_index(folder: Path) -> None:
-    (folder / "variables.index").unlink()
-
-
-def empty_the_manifest(folder: Path) -> None:
-    (folder / "manifest.json").write_text("")
-
-
-def remove_the_manifest(folder: Path) -> None:
-    (folder / "manifest.json").unlink()
+    (folder / DATA).write_bytes(data)
 
 
 def forge_the_manifest(folder: Path) -> None:
@@ -156,19 +141,23 @@ def forge_the_manifest(folder: Path) -> None:
 
 
 DAMAGES = {
-    truncate: r"variables\.data-00000-of-00001 has [\d,]+ bytes, not [\d,]+",
-    flip_a_bit: "variables.data-00000-of-00001 has changed .* SHA-256 differs",
-    remove_the_index: "variables.index: No such file",
-    empty_the_manifest: "manifest.json is unreadable",
-    remove_the_manifest: "manifest.json: No such file",
-    forge_the_manifest: "[Cc]hecksum does not match",
+    "a file is shorter": (lambda folder: os.truncate(folder / DATA, 9), "data-0.* 9 bytes, not"),
+    "a bit is flipped": (flip_a_bit, "data-00000-of-00001 has changed .* SHA-256 differs"),
+    "no index": (lambda folder: (folder / "variables.index").unlink(), "index: No such file"),
+    "an empty manifest": (
+        lambda folder: (folder / "manifest.json").write_text(""),
+        "manifest.json is unreadable",
+    ),
+    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "json: No such file"),
+    "a forged manifest": (forge_the_manifest, "[Cc]hecksum does not match"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(tmp_path, caplog, damage):
     values = saved_run(tmp_path, 3)
-    damage(tmp_path / "ckpt-000000000003")
+    spoil, said = DAMAGES[damage]
+    spoil(tmp_path / "ckpt-000000000003")
     run = Run(tmp_path)
     assert run.checkpointer.restore() == {"learner_updates": 2}
     assert_same(run.values(), values[2])
@@ -177,7 +166,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(tmp_path, ca
     message = record.getMessage()
     assert message.startswith(f"{tmp_path / 'ckpt-000000000003'} is damaged (")
     assert message.endswith("; using ckpt-000000000002")
-    assert re.search(DAMAGES[damage], message)
+    assert re.search(said, message)
 
 
 def test_a_damaged_checkpoint_does_not_count_among_the_three(tmp_path, caplog):
@@ -214,10 +203,8 @@ def test_an_evaluation_changes_nothing_in_the_folder(tmp_path):
 
 def test_if_all_checkpoints_are_damaged_each_one_is_named(tmp_path):
     saved_run(tmp_path, 3)
-    for path, damage in zip(
-        checkpoints(tmp_path), (truncate, remove_the_index, empty_the_manifest), strict=True
-    ):
-        damage(path)
+    for path in checkpoints(tmp_path):
+        flip_a_bit(path)
     with pytest.raises(ConfigError) as refusal:
         Run(tmp_path).checkpointer.restore()
     *damaged, advice = refusal.value.problems
@@ -260,17 +247,13 @@ def test_a_checkpoint_of_another_shape_or_without_a_variable_is_refused(tmp_path
     saved_run(tmp_path, 1)
     with pytest.raises(ConfigError, match=r"ckpt-000000000001: does not fit .*shape"):
         Run(tmp_path, outputs=4).checkpointer.restore()
-    extra = {"agent": Run(tmp_path).network, "extra": tf.Variable(1.0)}
-    with pytest.raises(ConfigError, match="does not fit"):
-        Checkpointer(tmp_path, extra).restore(partial=True)
-
-
-def test_missing_optimizer_slots_are_an_error(tmp_path):
-    saved_run(tmp_path, 1)
     network = Run(tmp_path).network
-    optimizer = snt.optimizers.RMSProp(tf.Variable(0.1), momentum=0.5)
+    with pytest.raises(ConfigError, match="does not fit"):
+        extra = {"agent": network, "extra": tf.Variable(1.0)}
+        Checkpointer(tmp_path, extra).restore(partial=True)
+    without_slots = snt.optimizers.RMSProp(tf.Variable(0.1), momentum=0.5)
     with pytest.raises(ConfigError, match=r"optimizer\.mom\.0"):
-        Checkpointer(tmp_path, {"agent": network, "optimizer": optimizer}).restore()
+        Checkpointer(tmp_path, {"agent": network, "optimizer": without_slots}).restore()
 
 
 @pytest.mark.parametrize("other", [0, 2])
@@ -299,7 +282,7 @@ def test_another_level_is_refused_before_any_variable_changes(tmp_path):
             check=lambda state: check_compatible(state["identity"], breakout, "runs/x")
         )
     level, actions = refusal.value.problems
-    for line, values in ((level, ("Pong", "Breakout")), (actions, ("actions 6", "actions 4"))):
+    for line, values in ((level, ("Pong", "Breakout")), (actions, ("num_actions 6", " 4"))):
         assert line.startswith("--logdir=runs/x: ")
         assert all(value in line for value in values)
     assert_same(other.values(), before)
