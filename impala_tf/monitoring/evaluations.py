@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.monitoring.metrics import EVALUATION_METRICS, Row
-from impala_tf.monitoring.returns import csv_rows
 from impala_tf.monitoring.rows import is_normalized
 from impala_tf.monitoring.status import EvaluationStatus
 from impala_tf.monitoring.wandb_writer import WandbWriter
@@ -31,13 +30,12 @@ class EvaluationRows:
       wandb: shows them likewise; None: it is off.
 
     Attributes:
-      newest: the newest result, for displays; None if there is none.
+      newest: the newest result since the start or resume, for displays; None if there is none.
     """
 
     def __init__(
         self, path: Path, tensorboard: TensorBoardWriter, wandb: WandbWriter | None = None
     ) -> None:
-        self._path = path
         self._file = CsvWriter(path, EVALUATION_METRICS)
         self._tensorboard, self._wandb = tensorboard, wandb
         self._frames = 0
@@ -71,9 +69,6 @@ class EvaluationRows:
         """
         self._frames = environment_frames or 0
         self._file.rewind(environment_frames)
-        rows = [_typed(row) for row in csv_rows(self._path)]
-        newest = [row for row in rows if _frames_of(row) == _frames_of(rows[-1])]
-        self.newest = _status(newest) if newest else None
 
     def close(self) -> None:
         """Closes the file."""
@@ -82,17 +77,6 @@ class EvaluationRows:
 
 def _frames_of(row: Mapping[str, Any]) -> int:
     return int(row["environment_frames"])
-
-
-def _typed(row: Mapping[str, str]) -> dict[str, Any]:
-    """Returns a row of the file with numbers, and None for empty cells."""
-    typed: dict[str, Any] = {}
-    for name, text in row.items():
-        try:
-            typed[name] = float(text) if text else None
-        except ValueError:
-            typed[name] = text
-    return typed
 
 
 def _points(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -43,12 +43,12 @@ class Point(NamedTuple):
 def csv_rows(path: Path) -> list[dict[str, str]]:
     """Returns the rows of a CSV file that may still grow; [] if there is no file yet."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        data = path.read_bytes()
     except FileNotFoundError:
         return []
     # While a run trains, the last line may be incomplete.
-    return [row for row in rows if None not in row.values()]
+    text = data[: data.rfind(b"\n") + 1].decode("utf-8")
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def scores(metrics: Path) -> tuple[Kind, list[Point]]:
@@ -84,15 +84,8 @@ def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator
 
 def _levels_of(path: Path) -> dict[tuple[str, str], list[Row]]:
     """Returns the levels' rows of each moment that has all levels; {} if there is no file."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
     moments: dict[tuple[str, str], list[Row]] = {}
-    # Ignore a last line without a newline: it may look complete, because its last cell, the
-    # normalised return, may be empty.
-    text = data[: data.rfind(b"\n") + 1].decode("utf-8")
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in csv_rows(path):
         moments.setdefault(_moment(row), []).append(row)
     count = max((len(levels) for levels in moments.values()), default=0)
     return {moment: levels for moment, levels in moments.items() if len(levels) == count}

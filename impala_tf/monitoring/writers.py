@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import itertools
 import math
 import numbers
 import os
@@ -90,10 +89,12 @@ class CsvWriter:
             self.close()
             what = "has other columns than this version writes; choose another --logdir"
             raise ConfigError(f"{self._path}: {what}")
-        frames = environment_frames
-        rows = data[len(header) :].splitlines(keepends=True)
-        kept = itertools.takewhile(lambda row: self._frames_of(row) <= frames, rows)
-        os.ftruncate(self._descriptor, len(header) + sum(map(len, kept)))
+        end = len(header)
+        for row in data[end:].splitlines(keepends=True):
+            if self._frames_of(row) > environment_frames:
+                break
+            end += len(row)
+        os.ftruncate(self._descriptor, end)
 
     def _frames_of(self, row: bytes) -> float:
         """Returns the environment frames of a row; infinity if it is incomplete."""

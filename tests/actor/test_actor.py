@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -243,59 +244,61 @@ def test_the_reported_rate_is_that_of_the_previous_unroll(monkeypatch: pytest.Mo
     )
 
 
-def test_every_step_of_the_environments_is_a_sign_of_life() -> None:
-    """An unroll of a slow level may take minutes."""
+def act(
+    script: Sequence[tuple[int, list[np.ndarray]] | None],
+    should_stop: Callable[[FakeLearner], bool],
+    **options: Any,
+) -> FakeLearner:
+    """Acts in one CartPole until `should_stop`; the first parameters are made here."""
     spec = suites.spec(CARTPOLE)
     agent = make_agent("MLPAgent", spec)
-    learner = FakeLearner([(0, parameters(agent, 0))])
-    environment = Spy(CARTPOLE, 1)
-    lives: list[int] = []
-    Actor(
-        agent.interface,
-        OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters),
-        environment,
-        learner.push,
-        spec,
-        1,
-        T,
-        on_step=lambda: lives.append(len(environment.actions)),
-    ).run(lambda: bool(learner.unrolls))
-    environment.close()
-    assert lives == [*range(1, T + 1)]
+    learner, environment = FakeLearner([(0, parameters(agent, 0)), *script]), Spy(CARTPOLE, 1)
+    waiting = {name: options.pop(name) for name in ("waits", "patience_s") if name in options}
+    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, **waiting)
+    push = options.pop("push", learner.push)
+    actor = Actor(agent.interface, acting, environment, push, spec, 1, T, **options)
+    try:
+        actor.run(lambda: should_stop(learner))
+    finally:
+        environment.close()
+    return learner
+
+
+def test_every_step_of_the_environments_is_a_sign_of_life() -> None:
+    """An unroll of a slow level may take minutes."""
+    lives: list[None] = []
+    act([], lambda learner: bool(learner.unrolls), on_step=lambda: lives.append(None))
+    assert len(lives) == T
 
 
 def test_an_actor_exits_when_the_run_is_over() -> None:
-    spec = suites.spec(CARTPOLE)
-    environment = Spy(CARTPOLE, 1)
+    pushed: list[int] = []
 
-    class Done(FakeLearner):
-        def push(self, *_: object) -> None:
-            raise RunOver("the learner says that the run is over")
+    def push(*_: object) -> None:
+        pushed.append(1)
+        raise RunOver("the learner says that the run is over")
 
-    agent = make_agent("MLPAgent", spec)
-    learner = Done([(0, parameters(agent, 0))])
     with pytest.raises(RunOver):
-        acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters)
-        Actor(agent.interface, acting, environment, learner.push, spec, 1, T).run(lambda: False)
-    environment.close()
-    assert len(environment.actions) == T
+        act([], lambda learner: False, push=push)
+    assert pushed == [1]
 
 
 def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     """In ppo, every unroll of a batch comes from the newest policy."""
-    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
-    spec = suites.spec(env)
-    agent = make_agent("MLPAgent", spec)
-    script = [(0, parameters(agent, 0)), None, None, (4, parameters(agent, 4)), None]
-    learner = FakeLearner(script)
-    environment = Spy(env, 1)
-    stop_at = len(script)
-    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, waits=True)
-    actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, T)
-    actor.run(lambda: len(learner.asked) == stop_at)
-    environment.close()
+    newer = parameters(make_agent("MLPAgent", suites.spec(CARTPOLE)), 4)
+    script = [None, None, (4, newer), None]
+    learner = act(script, lambda learner: len(learner.asked) == 1 + len(script), waits=True)
     assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
     assert learner.asked == [-1, 0, 0, 0, 4]
+
+
+def test_an_actor_that_has_waited_long_acts_again() -> None:
+    """The batch may lack the unrolls of a lost actor, and would never be complete."""
+    learner = act(
+        [None] * 100, lambda learner: len(learner.unrolls) == 2, waits=True, patience_s=0.3
+    )
+    assert len(learner.asked) > 3
+    assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 0]
 
 
 class CountedActing(OwnActing):
@@ -325,20 +328,3 @@ def test_only_what_a_replay_needs_is_computed(algorithm: str, answers: int) -> N
     environment.close()
     assert acting.answers == answers
     assert np.asarray(learner.unrolls[0].td_errors).shape == (1, T)
-
-
-def test_an_actor_that_has_waited_long_acts_again() -> None:
-    """The batch may lack the unrolls of a lost actor, and would never be complete."""
-    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
-    spec = suites.spec(env)
-    agent = make_agent("MLPAgent", spec)
-    learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
-    environment = Spy(env, 1)
-    acting = OwnActing(
-        OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, waits=True, patience_s=1.0
-    )
-    actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, T)
-    actor.run(lambda: len(learner.unrolls) == 2)
-    environment.close()
-    assert len(learner.asked) > 3
-    assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 0]

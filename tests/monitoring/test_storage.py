@@ -35,15 +35,13 @@ def test_what_cannot_be_written_is_remembered_until_it_can(
             raise full()
     with storage.attempt("a checkpoint"):
         raise full()
-    metrics = {"since_unix_s": 200.0, "text": "cannot write metrics: No space left on device"}
-    assert storage.trouble() == metrics
-    with storage.attempt("metrics"):
-        pass
-    checkpoint = {
-        "since_unix_s": 300.0,
-        "text": "cannot write a checkpoint: No space left on device",
-    }
-    assert storage.trouble() == checkpoint
+    for what, since_s in (("metrics", 200.0), ("a checkpoint", 300.0)):
+        trouble = storage.trouble()
+        assert trouble is not None and trouble["since_unix_s"] == since_s
+        assert what in trouble["text"] and "No space left" in trouble["text"]
+        with storage.attempt(what):
+            pass
+    assert storage.trouble() is None
     assert caplog.text.count("cannot write metrics") == 1  # not at every try
     assert "metrics: can be written again" in caplog.text
 
@@ -51,8 +49,10 @@ def test_what_cannot_be_written_is_remembered_until_it_can(
 def test_only_a_first_write_that_proves_the_flags_may_not_fail() -> None:
     """The best checkpoint is a copy; without room for it, the run has all that it needs."""
     storage = StorageWatch()
-    with pytest.raises(OSError, match="No space"), storage.attempt("the best checkpoint"):
-        raise full()
+    for error in (full(), ValueError()):
+        with pytest.raises(type(error)), storage.attempt("the best checkpoint"):
+            raise error
+    assert storage.trouble() is None
     storage.may_fail("the best checkpoint")
     with storage.attempt("the best checkpoint"):
         raise full()
@@ -79,19 +79,6 @@ def test_a_logdir_that_is_moved_or_deleted_is_a_trouble(tmp_path: Path) -> None:
     moved.rename(config.parent)
     storage.look_for(config)
     assert storage.trouble() is None
-
-
-def test_what_was_never_written_is_an_error() -> None:
-    """Something is in the way of the file, for example."""
-    storage = StorageWatch()
-    with pytest.raises(OSError, match="No space left"), storage.attempt("metrics"):
-        raise full()
-    assert storage.trouble() is None
-
-
-def test_other_errors_are_raised() -> None:
-    with pytest.raises(ValueError), StorageWatch().attempt("metrics"):
-        raise ValueError
 
 
 def test_the_status_is_written_over_the_old_one_if_there_is_no_room_for_another(
