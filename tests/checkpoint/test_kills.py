@@ -21,7 +21,7 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 STEPS = ("open", "os.mkdir", "os.rename", "shutil.rmtree")
 
 def run(directory, kill_at):
-    weights, seen = tf.Variable([0.0] * 1000), itertools.count()
+    weights, seen, saving = tf.Variable([0.0] * 1000), itertools.count(), 0
 
     def kill(event, arguments):
         if event in STEPS and saving == 5 and directory in str(arguments[0]):
