@@ -177,6 +177,7 @@ def test_noise_is_sent_as_it_is() -> None:
         zstandard.compress(bytes(36 * 84 * 84))[:-3],
         b"\x28\xb5\x2f\xfd" + b"\xff" * 30,  # the magic number, then nonsense
     ],
+    ids=len,
 )
 def test_what_is_no_compressed_image_of_that_size_is_refused(data: bytes) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak of earlier tests, see proc(5)
