@@ -72,12 +72,11 @@ def connect(directory: Path) -> Iterator[Connect]:
         actor_id: str = "actor-0",
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
+        folder: Path = directory,
         **options: Any,
     ) -> ActorClient:
         address = f"127.0.0.1:{port}" if isinstance(port, int) else port
-        one = ActorClient(
-            address, directory, actor_id, specs, digest, num_environments=8, **options
-        )
+        one = ActorClient(address, folder, actor_id, specs, digest, num_environments=8, **options)
         clients.append(one)
         return one
 

@@ -10,9 +10,9 @@ import pytest
 from impala_tf.config import ConfigError
 from impala_tf.frontend import operate
 from impala_tf.machine import certificates
-from impala_tf.transport import ActorClient, HandshakeRefused, credentials
+from impala_tf.transport import HandshakeRefused, credentials
 from tests.helpers.waiting import wait_until
-from tests.helpers.wire import RUN, SPECS, FakeLearner, Serve, make_unroll
+from tests.helpers.wire import Connect, FakeLearner, Serve, make_unroll
 
 
 @pytest.fixture
@@ -23,24 +23,23 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def actor(port: int, folder: Path, machine: str, name: str) -> ActorClient:
-    """An actor on a machine, with that machine's files only."""
+def files_of(folder: Path, machine: str) -> Path:
+    """The folder of a machine, with that machine's files only."""
     files = folder.parent / machine
     files.mkdir(exist_ok=True)
     for file, text in certificates.of_machine(folder, machine).items():
         (files / file).write_text(text)
         (files / file).chmod(0o600)
-    return ActorClient(
-        f"127.0.0.1:{port}", files, name, SPECS, RUN.config_digest, num_environments=8
-    )
+    return files
 
 
 def test_a_revoked_machine_is_refused_while_the_others_train(
-    serve: Serve, folder: Path, learner: FakeLearner, caplog: pytest.LogCaptureFixture
-) -> None:
+    serve: Serve, connect: Connect, folder: Path, learner: FakeLearner,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     one = serve(learner, folder=folder)
     thief, honest = (
-        actor(one.port, folder, machine, name)
+        connect(one.port, name, folder=files_of(folder, machine))
         for machine, name in (("10.0.0.7", "actor-0"), ("10.0.0.8", "actor-1"))
     )
     for each in (thief, honest):
@@ -57,9 +56,10 @@ def test_a_revoked_machine_is_refused_while_the_others_train(
     honest.push(make_unroll(3))
     wait_until(lambda: learner.versions()[-1:] == [3])
     with pytest.raises(HandshakeRefused, match="was revoked"):
-        actor(one.port, folder, "10.0.0.7", "actor-5").handshake()
+        connect(one.port, "actor-5", folder=files_of(folder, "10.0.0.7")).handshake()
     thief.close()
-    actor(one.port, folder, "10.0.0.8", "actor-0").push(make_unroll(4))  # the name is free
+    successor = connect(one.port, "actor-0", folder=files_of(folder, "10.0.0.8"))
+    successor.push(make_unroll(4))  # the name is free
 
 
 def test_the_certificate_of_a_machine_stays_the_same_until_it_is_let_in_again(
