@@ -106,6 +106,8 @@ class Zoo:
         return launch(self.config(**flags), make_display=no_display)
 
     def state(self, node):
+        if not (self.logdir / "runs" / "cluster.json").exists():
+            return None  # its launch is still checking the machines
         name = next(n for n in load(self.logdir / "runs").plan.nodes if n.address == node.address)
         return read_state(state_path(node.workdir / "runs", name.id))
 
