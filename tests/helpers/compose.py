@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,10 @@ class Cluster:
         """Returns a run's status.json; {} if there is none yet."""
         text = self.read(f"{logdir}/status.json")
         return dict(json.loads(text)) if text else {}
+
+
+if __name__ == "__main__":  # builds the images early; the tests' own builds then find all layers
+    with tempfile.TemporaryDirectory() as temporary:
+        Cluster(copy_project(Path(temporary, "project")), "impala-tests").compose(
+            "build", timeout_s=3000
+        )
