@@ -50,6 +50,20 @@ _MAINS = {
 }
 """{--job_name of a run, or --mode: its module}."""
 
+_AFTER_BREAKS = """
+# Readline begins a new word at = and at :, and replaces only the last one.
+_impala() {
+  local line="${COMP_LINE:0:COMP_POINT}" COMP_WORDS
+  read -ra COMP_WORDS <<< "${line//=/ }"
+  [[ $line == *[[:space:]=] ]] && COMP_WORDS+=("")
+  local COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  local word="${COMP_WORDS[-1]}"
+  _shtab_impala
+  [[ $word == *:* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%:*}:"}")
+}
+complete -o bashdefault -F _impala impala
+"""
+
 
 def run(given: Given) -> int:
     """Runs what the flags ask for; returns the exit status."""
@@ -163,10 +177,14 @@ def _command(arguments: list[str]) -> int:
         from impala_tf.frontend import main as launcher
 
         return launcher.main(rest, "impala cluster")
-    if name in ("", *_HELP) or (name in ("levels", "agents") and set(rest) & set(_HELP)):
+    other = name in help_pages.OTHER_COMMANDS
+    if name in ("", *_HELP) or (other and set(rest) & set(_HELP)):
         command_line.print_for_reader(help_pages.overview("impala"))
         return 0
-    if name in help_pages.OTHER_COMMANDS:
+    if name == "completion":
+        command_line.print_for_reader(_completion(rest))
+        return 0
+    if other:
         from impala_tf.processes import listings
 
         return listings.main(name, rest)
@@ -178,6 +196,33 @@ def _command(arguments: list[str]) -> int:
     if modes := [word for word in rest if word.partition("=")[0] == "--mode"]:
         raise ConfigError(f"{modes[0]}: the command is {name}; leave the flag out")
     return run(command_line.parse([f"--mode={name}", *rest], _values))
+
+
+def _completion(shell: list[str]) -> str:
+    """Returns a script for bash or zsh that completes commands, flags and their values."""
+    if shell not in (["bash"], ["zsh"]):
+        raise ConfigError("completion: name a shell, bash or zsh")
+    import shtab
+
+    from impala_tf.config import help_pages
+    from impala_tf.environments import suites
+    from impala_tf.frontend import main as launcher
+
+    is_bash = shell == ["bash"]
+    levels = [name for suite in suites.SUITES for name in (*suite.lists, *suite.installed())]
+    colon = ":" if is_bash else "\\:"
+    parser = help_pages.command_parser(
+        "impala",
+        launcher.parser("impala cluster"),
+        {
+            "agent_name": list(configs.AGENTS),
+            "algorithm": list(configs.ALGORITHMS),
+            "level_name": [name.replace(":", colon) for name in levels],
+        },
+        end="" if is_bash else "=",
+    )
+    script: str = shtab.complete(parser, shell[0])
+    return script + _AFTER_BREAKS if is_bash else script
 
 
 def main() -> int:

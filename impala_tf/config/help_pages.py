@@ -1,4 +1,4 @@
-"""What --help and --help_all show; argparse does the layout.
+"""What --help, --help_all and completion show; argparse does the layout.
 
 argparse does not read the command line of a run (see `words`). A flag's text is the docstring of
 its field in `flags` or a module named NAME_flags.
@@ -74,6 +74,7 @@ OTHER_COMMANDS = {
     "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
     "levels": "list the levels that this machine has; a word filters them, or names a list",
     "agents": "list the networks",
+    "completion": "print a script that completes flags in bash or zsh",
 }
 """{name: what it does} of the commands that are not a --mode."""
 
@@ -117,6 +118,40 @@ def page(
     return parser.format_help().rstrip()
 
 
+def command_parser(
+    prog: str, cluster: argparse.ArgumentParser, choices: Mapping[str, Iterable[str]], *, end: str
+) -> argparse.ArgumentParser:
+    """Returns a parser of all commands and flags, for making completion scripts.
+
+    Args:
+      prog: the program.
+      cluster: the parser of the launcher's commands.
+      choices: {flag: names that it may have}, of flags that may have others, too.
+      end: what is typed between a flag and its value, if the shell's rules have it in the flag.
+    """
+    parser = argparse.ArgumentParser(prog, allow_abbrev=False)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        subparser = commands.add_parser(name, help=command.about)
+        _add(subparser, words.flags(), {}, choices=choices, end=end)
+        subparser.add_argument("--help_all", action="store_true", help="show all flags")
+    for name, about in OTHER_COMMANDS.items():
+        subcommand = commands.add_parser(name, help=about)
+        if name == "cluster":
+            _add_commands(subcommand, cluster)
+        elif name == "completion":
+            subcommand.add_argument("shell", choices=("bash", "zsh"))
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser, source: argparse.ArgumentParser) -> None:
+    added = parser.add_subparsers(metavar="COMMAND")
+    for action in source._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                added.add_parser(name, parents=[command], add_help=False)
+
+
 @functools.cache
 def texts() -> dict[str, str]:
     """Returns {flag: its docstring}."""
@@ -138,19 +173,29 @@ def _docstrings(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
 
 
 def _add(
-    parser: Any, names: Iterable[str], values: Mapping[str, Any], *, in_short: bool = False
+    parser: Any,
+    names: Iterable[str],
+    values: Mapping[str, Any],
+    *,
+    in_short: bool = False,
+    choices: Mapping[str, Iterable[str]] = {},  # noqa: B006  # is not changed
+    end: str = "",
 ) -> None:
-    """Adds flags to a parser or a group. `in_short`: with only the first sentence of each text."""
+    """Adds flags to a parser or a group; see `command_parser`.
+
+    `in_short`: with only the first sentence of each text.
+    """
     for name in names:
         kind, value = words.flags()[name].kind, values.get(name)
         text = _text(name, value, in_short).replace("%", "%%")
         if kind is bool:
             parser.add_argument(f"--{name}", f"--no_{name}", action="store_true", help=text)
         elif typing.get_origin(kind) is Literal:
-            choices = [choice for choice in typing.get_args(kind) if choice]
-            parser.add_argument(f"--{name}", choices=choices, help=text)
+            allowed = [choice for choice in typing.get_args(kind) if choice]
+            parser.add_argument(f"--{name}{end}", choices=allowed, help=text)
         else:
-            parser.add_argument(f"--{name}", metavar=_metavar(name, kind), help=text)
+            known, metavar = choices.get(name), _metavar(name, kind)
+            parser.add_argument(f"--{name}{end}", metavar=metavar, choices=known, help=text)
 
 
 def _metavar(name: str, kind: Any) -> str:

@@ -97,6 +97,7 @@ def test_the_help_of_the_script_is_that_of_its_mode(impala):
         (["test", "--mode=train"], "--mode=train: the command is test; leave the flag out"),
         (["levels", "xyzzy"], "levels xyzzy: no level that is installed has this in its name"),
         (["agents", "MLP"], "agents MLP: too many words; see impala --help"),
+        (["completion", "fish"], "completion: name a shell, bash or zsh"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_one_line(impala, words, problem):
@@ -120,6 +121,50 @@ def test_a_command_of_the_launcher(impala):
     status, out, err = impala("cluster", "statsu")
     assert (status, out) == (2, "")
     assert "see impala cluster --help" in err
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory):
+    """A folder with the scripts for both shells, in files that zsh finds."""
+    folder = tmp_path_factory.mktemp("completion")
+    for shell, name in (("bash", "impala.bash"), ("zsh", "_impala")):
+        with (folder / name).open("w") as script:
+            command = [sys.executable, "-m", "impala_tf", "completion", shell]
+            subprocess.run(command, cwd=PROJECT, stdout=script, check=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("impala tr", "train"),
+        ("impala train --learning_rate_s", "--learning_rate_schedule"),
+        ("impala train --seed=1 --device g", "gpu"),
+        ("impala train --core=", "feedforward lstm"),
+        ("impala train --core=lstm --algorithm=ap", "appo"),
+        ("impala train --agent_name=Sh", "ShallowConvNetAgent ShallowConvNetLSTMAgent"),
+        ("impala train --level_name=CartPole-v", "CartPole-v0 CartPole-v1"),
+        ("impala cluster doc", "doctor"),
+    ],
+)
+def test_bash_completes_commands_flags_and_values(completion, line, offered):
+    script = (
+        f"source {completion}/impala.bash; COMP_LINE={line!r} COMP_POINT={len(line)}\n"
+        "$(complete -p impala | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\necho ${COMPREPLY[*]}"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == offered.split(), done.stderr
+
+
+def test_zsh_completes_values_after_an_equals_sign(completion):
+    script = f"""
+        zmodload zsh/zpty; zpty shell zsh -f -i; setup() {{ zpty -w shell $1; sleep 1 }}
+        setup 'fpath=({completion} $fpath); autoload -Uz compinit; compinit -u -D; TERM=dumb'
+        zpty -w -n shell $'impala train --core=lst\t --level_name=CartPo\t'; sleep 2
+        zpty -r -t shell text; while zpty -r -t shell more; do text+=$more; done; print -r $text
+    """
+    done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=60)
+    assert re.search(r"--core=lstm[ \b]+--level_name=CartPole-v", done.stdout), done
 
 
 def test_a_reader_who_has_seen_enough_ends_it_quietly():
