@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_types import Range
 from impala_tf.config.flags import Config
+from impala_tf.config.other_names import OTHER_NAMES
 
 _ALIKE = 0.7
 _DEFAULTS = ("auto", "None")
@@ -171,6 +172,8 @@ def _hint(name: str) -> str:
     """Returns the end of a message, with the flag that is meant; '' if nothing is similar."""
     if name in typing.get_args(flags()["mode"].kind):
         return f"; did you mean --mode={name}?"
+    if name in OTHER_NAMES:
+        return f"; did you mean --{OTHER_NAMES[name]}?"
     long_enough = len(name) >= _SHORTEST_BEGINNING
     near = [flag for flag in flags() if long_enough and flag.startswith(name)]
     if len(near) != 1:

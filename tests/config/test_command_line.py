@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, command_line
+from impala_tf.config.other_names import OTHER_NAMES
 from tests.helpers.flags import DEFAULTS, TYPES
 from tests.helpers.runs import PROJECT
 
@@ -97,6 +98,14 @@ def test_flags_can_be_typed_in_the_usual_ways(
     arguments: list[str], expected: dict[str, Any]
 ) -> None:
     assert command_line.parse(arguments) == Given().replace(**expected)
+
+
+def test_the_names_of_flags_in_other_libraries_name_ours() -> None:
+    for name, ours in OTHER_NAMES.items():
+        with pytest.raises(ConfigError) as caught:
+            command_line.parse([f"--{name.replace('_', '-')}=1"])
+        assert f"--{ours}" in str(caught.value)
+        assert ours.partition("=")[0] in DEFAULTS
 
 
 def test_a_flag_may_ask_for_its_default() -> None:

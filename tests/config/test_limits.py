@@ -22,7 +22,7 @@ WRONG = [
     ("-seed=1", "-seed: no such flag; did you mean --seed?"),
     ("train", "train: no such flag; did you mean --mode=train?"),
     ("pong", "pong: no such flag; flags begin with --: --level_name=pong"),
-    ("--lr=1", "--lr: no such flag (see --help_all)"),
+    ("--lr=1", "--lr: no such flag; did you mean --learning_rate?"),
     ("--video=yes", "--video=yes: takes no value; give --video or --no_video"),
     ("--batch_size", "--batch_size: needs a value"),
     ("--batch_size=many", "--batch_size=many: must be a whole number"),
