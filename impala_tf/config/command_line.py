@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from impala_tf import __version__
-from impala_tf.config import config_file, join, presets, tf_config, user_commands, words
+from impala_tf.config import config_file, consent, join, presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import checked
@@ -44,8 +44,9 @@ def parse(
       environment: the process's variables; {} if the flags are those of another process.
 
     Raises:
-      ConfigError: an unknown flag, a value of the wrong type or out of range, a bad TF_CONFIG, or
-        with --join, variables that lack what is needed.
+      ConfigError: an unknown flag, a value of the wrong type or out of range, a file of flags that
+        is not trusted (see `consent`), a bad TF_CONFIG, or with --join, variables that lack what is
+        needed.
     """
     printed = [word for word in arguments if word in _PRINTING]
     if "--version" in printed:
@@ -56,6 +57,7 @@ def parse(
     if (file := flags.pop("config", None)) is not None:
         in_file, places = config_file.read(file)
         places = {name: place for name, place in places.items() if name not in flags}
+        consent.check_file(file, flags, {name: in_file[name] for name in places}, places)
         flags = {**in_file, **flags}
     if flags.get("mode") == "report" and flags.get("logdir") is not None:
         logdirs = [str(word.value) for word in typed if word.name == "logdir"]

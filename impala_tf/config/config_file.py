@@ -16,6 +16,7 @@ _HEAD = (
     "# The flags of this run. To resume it: --config=THIS_FILE --logdir=FOLDER_OF_THE_RUN."
     " To repeat it: another --logdir\n"
 )
+_LONGEST = 100_000
 
 
 def text(flags: Mapping[str, Any]) -> str:
@@ -34,7 +35,16 @@ def read(file: str) -> tuple[dict[str, Any], dict[str, str]]:
     import yaml  # few runs need it
 
     try:
-        document = yaml.compose(Path(file).read_text(encoding="utf-8"), yaml.SafeLoader)
+        with Path(file).open(encoding="utf-8") as opened:
+            text = opened.read(_LONGEST + 1)
+        if len(text) > _LONGEST:
+            raise ConfigError(f"--config={file}: has more than {_LONGEST:,} characters")
+        document = yaml.compose(text, yaml.SafeLoader)
+        # A few of them can stand for gigabytes.
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                place = f"{file}, line {token.start_mark.line + 1}"
+                raise ConfigError(f"{place}: *{token.value}: write the value itself")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not a text file"
         raise ConfigError(f"--config={file}: cannot read it: {reason}") from None
@@ -56,6 +66,8 @@ def read(file: str) -> tuple[dict[str, Any], dict[str, str]]:
             if name in flags:
                 raise ValueError(f"{key.value}: {places[name]} gives it, too; leave one out")
             flags[name], places[name] = _value(name, node), place
+        except (yaml.YAMLError, RecursionError) as error:
+            problems.append(f"{place}: {name}: is not plain YAML: {error}")
         except ValueError as error:
             problems.append(f"{place}: {error}")
     if problems:

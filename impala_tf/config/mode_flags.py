@@ -23,7 +23,8 @@ class EvaluationConfig:
     """Also write an mp4 of one game to the logdir. Only with --mode=test."""
     trust_level_module: bool = False
     """Import the Python modules that the run in --logdir names, such as those of its level, network
-    or algorithm. Their code runs on this machine, so --mode=test, report and export ask first."""
+    or algorithm. Their code runs on this machine, so --mode=test, report and export ask first.
+    Also use all flags of the file in --config: modules, --end_command, --mirror, machines."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,7 @@ from impala_tf.config import (
     Given,
     ReportConfig,
     command_line,
+    consent,
     plug_ins,
 )
 from impala_tf.environments import suites
@@ -30,7 +31,7 @@ from impala_tf.processes import provenance
 # A run's flags about its own processes and machines, and flags that only the user at the terminal
 # may decide: somebody else's config.json must not declare its own code trusted.
 _NOT_KEPT = (
-    *("mode", "job_name", "learner_hosts", "task", "seed", "logdir", "device", "track"),
+    *("mode", "config", "job_name", "learner_hosts", "task", "seed", "logdir", "device", "track"),
     *(field.name for field in dataclasses.fields(EvaluationConfig)),
     *(field.name for field in dataclasses.fields(ReportConfig)),
     *(field.name for field in dataclasses.fields(ExportConfig)),
@@ -167,11 +168,8 @@ def _check_trusted(typed: Given, given: Given) -> None:
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]
-    if sys.stdin.isatty():
-        question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import? [y/N] "
-        with contextlib.suppress(EOFError):  # Ctrl-D
-            if input(question).strip().lower() in ("y", "yes"):
-                return
+    if consent.confirmed(f"{logdir} imports {', '.join(modules)}, whose code runs here. Import?"):
+        return
     raise ConfigError(
         f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
         " here; if you trust it, add --trust_level_module (in Python: trust_level_module=True)"

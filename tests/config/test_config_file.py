@@ -34,7 +34,10 @@ def test_a_file_gives_flags_and_the_command_line_wins(parse):
 
 
 def test_lists_are_repeated_or_comma_separated_flags(parse):
-    given = parse("level_name: [CartPole-v1, Acrobot-v1]\nenv: [A=1, B=2]\nworkers_csv_path: w\n")
+    given = parse(
+        "level_name: [CartPole-v1, Acrobot-v1]\nenv: [A=1, B=2]\nworkers_csv_path: w\n",
+        "--trust_level_module",
+    )
     assert given["level_name"] == "CartPole-v1,Acrobot-v1"
     assert given["env"] == ("A=1", "B=2")
 
@@ -45,7 +48,8 @@ def test_what_is_written_gives_the_same_flags(parse):
          "--level_wrappers=a:B,c:D", '--level_kwargs={"size": 8}', "--discounting=auto"]
     )  # fmt: skip
     flags = {name: value for name, value in wanted.flags.items() if value is not None}
-    assert to_flags(parse(config_file.text(flags))) == to_flags(wanted)
+    trusted = parse(config_file.text(flags), "--trust_level_module")
+    assert to_flags(trusted.without("trust_level_module")) == to_flags(wanted)
     assert parse(config_file.text({})).flags == {}
 
 
@@ -69,6 +73,56 @@ def test_what_is_wrong_is_one_line(parse, text, problem):
         parse(text)
     (line,) = caught.value.problems
     assert line.startswith(problem), line
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("end_command: touch owned", "--end_command=true"),
+        ("level_name: 'procgen:coinrun, their_module:Level-v0'", "--level_name=CartPole-v1"),
+        ("level-wrappers: [their_module:Wrapper]", "--level_wrappers=my_module:Wrapper"),
+        ("agent_name: their_module:Torso", "--agent_name=MLPAgent"),
+        ("algorithm: their_module:RECORD", "--algorithm=impala"),
+        ("callbacks: their_module:Watch", "--callbacks=my_module:Watch"),
+        ("mirror: sftp://their.host/run", "--mirror=backup"),
+        ("workers_csv_path: their.csv", "--workers_csv_path=my.csv"),
+        ("learner_hosts: their.host:1", "--learner_hosts=my.host:1"),
+        ("trust_level_module: true", "--trust_level_module"),
+    ],
+)
+def test_what_only_the_user_may_decide_needs_consent(parse, line, value):
+    """The file may be somebody else's, and messages recommend it."""
+    with pytest.raises(ConfigError) as caught:
+        parse(f"seed: 2\n{line}\n")
+    (problem,) = caught.value.problems
+    flag = value.partition("=")[0].removeprefix("--")
+    assert problem.startswith(f"run.yaml, line 2: {flag}: "), problem
+    assert "--trust_level_module" in problem
+    assert flag in parse(f"seed: 2\n{line}\n", "--trust_level_module")
+    assert flag in parse(f"seed: 2\n{line}\n", value)  # the command line wins
+
+
+def test_a_variable_or_secret_is_the_users_own(parse):
+    for flag in ("env: [LD_PRELOAD=their.so]", "secret: [AWS_SECRET_ACCESS_KEY]"):
+        with pytest.raises(ConfigError, match="line 1: (env|secret): .*--trust_level_module"):
+            parse(flag, "--workers_csv_path=my.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("level_name: &a [b, b]\ncallbacks: [*a, *a]", 2),
+        ("level_kwargs: !!python/object/apply:os.system [touch owned]", 1),
+        (f"level_kwargs: {'{a: ' * 300}1{'}' * 300}", 1),
+        ("seed: 1\n" * 20_000, None),
+    ],
+    ids=["aliases", "tags", "deep", "long"],
+)
+def test_a_hostile_file_is_refused_at_once(parse, text, line):
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"run.yaml, line {line}: " if line else "--config=run.yaml: ")
 
 
 def test_a_flag_that_is_there_twice_is_refused(parse):
