@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from impala_tf.config import plug_ins
 from impala_tf.environments import spaces
 from impala_tf.environments.infos import OWN, Info, InfoMetrics
-from impala_tf.environments.workers import close
+from impala_tf.environments.workers import InProcesses, close, ends_are_errors
 from impala_tf.types import EnvOutput, Episode
 
 LIFE_LOST = f"a life was lost{OWN}"
@@ -66,7 +63,7 @@ class BatchedEnvironment:
 
     def reset(self) -> EnvOutput:
         """Starts new games everywhere and returns their first step. Drops unfinished games."""
-        with exits_are_errors(self._env):
+        with ends_are_errors(self._env):
             observation, _ = self._env.reset()
         self._game_over = self._cut = self._none
         self._returns.fill(0)
@@ -85,7 +82,7 @@ class BatchedEnvironment:
 
     def step(self, actions: np.ndarray) -> EnvOutput:
         """Takes actions [N, *ActionSpec.shape] and returns the next step."""
-        with exits_are_errors(self._env):
+        with ends_are_errors(self._env):
             observation, reward, terminated, truncated, info = self._env.step(
                 self._to_environment(actions)
             )
@@ -144,23 +141,8 @@ def cut_times(env: VectorEnv[Any, Any, Any], time_limit: int, seed: int) -> np.n
       seed: the seed for drawing the times, each within a part of its own of the time limit.
     """
     # A level's own vector environment might ignore `reset_mask`.
-    if not time_limit or type(env.unwrapped) not in (AsyncVectorEnv, SyncVectorEnv):
+    if not time_limit or type(env.unwrapped) not in (InProcesses, SyncVectorEnv):
         return None
     parts = np.arange(env.num_envs) + np.random.default_rng(seed).random(env.num_envs)
     times: np.ndarray = 1 + (parts * time_limit / env.num_envs).astype(np.int64)
     return times
-
-
-@contextlib.contextmanager
-def exits_are_errors(env: VectorEnv[Any, Any, Any]) -> Iterator[None]:
-    """Turns the end of a level's process, or sys.exit() in its code, into a RuntimeError."""
-    try:
-        yield
-    except (EOFError, ConnectionError) as error:
-        processes = getattr(env.unwrapped, "processes", ())
-        for process in processes:
-            process.join(0.1)
-        codes = [process.exitcode for process in processes]
-        raise RuntimeError(f"a process of the environments ended; exit codes: {codes}") from error
-    except SystemExit as end:
-        raise RuntimeError(f"the level ended its process: {plug_ins.raised(end)}") from end

@@ -17,7 +17,7 @@ import tree
 
 from impala_tf.config import ConfigError, LevelRaisedError
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.results import BrokenEnvironmentError, LevelError
+from impala_tf.environments.results import BrokenEnvironmentError, LevelCodeError, LevelError
 from impala_tf.machine.restart_budget import RestartBudget
 from impala_tf.types import EnvOutput, Episode
 
@@ -199,7 +199,8 @@ class GuardedEnvironment:
         """
         text = str(error)
         if not isinstance(error, (BrokenEnvironmentError, LevelError, LevelRaisedError)):
-            text = f"{self._played}: {type(error).__name__}: {error}"
+            kind = "" if isinstance(error, LevelCodeError) else f"{type(error).__name__}: "
+            text = f"{self._played}: {kind}{error}"
         text = _advised(text)
         if self._good_steps >= GOOD_STEPS:
             self._budget.refill()

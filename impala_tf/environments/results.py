@@ -21,6 +21,10 @@ class LevelError(Exception):
     """A level returned a wrong result. The message is a line that names the level."""
 
 
+class LevelCodeError(Exception):
+    """A level's code raised in a process of its own, or ended it. The message says what."""
+
+
 class BrokenEnvironmentError(Exception):
     """An environment returned something that no agent can learn from."""
 

@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from impala_tf.config import plug_ins
-from impala_tf.environments.results import BrokenEnvironmentError, LevelError
+from impala_tf.config import ConfigError, LevelRaisedError, plug_ins
+from impala_tf.environments.results import BrokenEnvironmentError, LevelCodeError, LevelError
 from impala_tf.machine.process_lifetime import die_with_parent
 
 _log = logging.getLogger("impala_tf.environments")
@@ -44,20 +44,52 @@ def in_processes(
 ) -> AsyncVectorEnv:
     """Returns N environments, each in its own process. They end with the thread that calls this.
 
-    Processes are spawned, because forking a process that runs TensorFlow may hang. If an
-    environment cannot be made, the first reset raises RuntimeError with the cause.
+    Processes are spawned, because forking a process that runs TensorFlow may hang.
 
     Args:
       make: makes one environment, in its process.
       num_envs: N.
       looks: those of the environments.
+
+    Raises:
+      ConfigError: what `make` raised in a process; LevelRaisedError: of another kind.
+      LevelCodeError: a process ended.
     """
     make_here = functools.partial(_made, make, looks, os.getpid())
     with _main_hidden():
         # Not as daemons, which may not start processes: a level may have a simulator.
-        vector = AsyncVectorEnv([make_here] * num_envs, context="spawn", daemon=False)
-    atexit.register(_kill, vector.processes)  # or this process would wait for them at its end
-    return vector
+        return InProcesses([make_here] * num_envs, context="spawn", daemon=False)
+
+
+class InProcesses(AsyncVectorEnv):
+    """AsyncVectorEnv that says what went wrong while its processes made environments."""
+
+    def _check_spaces(self) -> None:  # the end of its __init__
+        atexit.register(_kill, self.processes)  # or this process would wait for them at its end
+        try:
+            with ends_are_errors(self):
+                super()._check_spaces()
+                problems = [problem for problem in self.get_attr("problem") if problem]
+            if problems:
+                raise problems[0]
+        except Exception:
+            close(self)
+            raise
+
+
+@contextlib.contextmanager
+def ends_are_errors(env: VectorEnv[Any, Any, Any]) -> Iterator[None]:
+    """Turns the end of a level's process, or sys.exit() in its code, into a LevelCodeError."""
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        processes = getattr(env.unwrapped, "processes", ())
+        for process in processes:
+            process.join(0.1)
+        codes = [process.exitcode for process in processes]
+        raise LevelCodeError(f"a process of the environments ended; exit codes: {codes}") from error
+    except SystemExit as end:
+        raise LevelCodeError(f"the level ended its process: {plug_ins.raised(end)}") from end
 
 
 def _kill(processes: Iterable[BaseProcess]) -> None:
@@ -66,21 +98,20 @@ def _kill(processes: Iterable[BaseProcess]) -> None:
 
 
 class _StandIn(gymnasium.Env[Any, Any]):
-    """Has only the spaces of an environment; a reset raises RuntimeError.
+    """Has only the spaces of an environment, and why there is none.
 
     AsyncVectorEnv makes an environment in its own process, too, only for the spaces.
     """
 
-    def __init__(self, looks: Looks, problem: str = "") -> None:
+    def __init__(self, looks: Looks, problem: ConfigError | None = None) -> None:
         self.observation_space, self.action_space, self.metadata, _ = looks
-        self._problem = problem
-
-    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
-        raise RuntimeError(self._problem)
+        self.problem = problem
 
 
 class _Sendable(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Raises only errors that can be sent to another process, which not all errors can."""
+
+    problem = None
 
     def reset(self, **settings: Any) -> Any:
         return self._result(self.env.reset, **settings)
@@ -94,7 +125,7 @@ class _Sendable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (BrokenEnvironmentError, LevelError):
             raise
         except (Exception, SystemExit) as error:
-            raise RuntimeError(plug_ins.raised(error)) from error
+            raise LevelCodeError(plug_ins.raised(error)) from error
 
 
 def _made(
@@ -108,8 +139,10 @@ def _made(
     die_with_parent(parent_pid)
     try:
         return _Sendable(make())
-    except (Exception, SystemExit) as error:  # otherwise the parent would only see a closed pipe
-        return _StandIn(looks, plug_ins.raised(error))
+    except ConfigError as error:  # otherwise the parent would only see a closed pipe
+        return _StandIn(looks, error)
+    except (Exception, SystemExit) as error:
+        return _StandIn(looks, LevelRaisedError(f"a level raised {plug_ins.raised(error)}"))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Gymnasium levels whose environments run in processes of their own."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ import psutil
 import pytest
 from gymnasium.vector import AsyncVectorEnv
 
-from impala_tf.config import EnvironmentConfig
+from impala_tf.config import EnvironmentConfig, LevelRaisedError
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.results import LevelCodeError
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
 from tests.helpers.runs import PROJECT
 
@@ -63,13 +65,22 @@ def test_a_level_is_made_once_for_its_spec_and_once_for_each_environment(
     assert made.read_text() == "." * 4
 
 
-def test_an_environment_that_cannot_be_made_in_its_process_says_why() -> None:
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("licence", r"^--level_name=.*NoLicence-v1.* raised OSError: no licence left for this"),
+        ("die", r"a process .* ended; exit codes: \[.*7.*\]"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_in_its_process_says_why(
+    cause: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its parent only saw that a connection had broken."""
+    monkeypatch.setenv("IMPALA_TF_TEST_NO_LICENCE", cause)
     env = level(f"{BROKEN_WORLDS}:NoLicence-v1", environment_processes=True)
-    environment = environment_of(env, num_envs=2)
-    with pytest.raises(RuntimeError, match="OSError: no licence left for this process"):
-        environment.reset()
-    environment.close()
+    with pytest.raises((LevelCodeError, LevelRaisedError), match=said):
+        suites.make(env, 2, seed=1)
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +98,7 @@ def test_a_process_whose_level_breaks_says_why(fault: str, cause: str) -> None:
     env = level(name, level_kwargs=kwargs, environment_processes=True)
     environment = environment_of(env, num_envs=1)
     environment.reset()
-    with pytest.raises(RuntimeError, match=cause):
+    with pytest.raises(LevelCodeError, match=cause):
         environment.step(actions(0))
     environment.close()
 
@@ -131,7 +142,7 @@ def test_processes_survive_ctrl_c() -> None:
 
 STEPS_FOREVER = f"""
 import time, numpy as np
-from impala_tf.config import EnvironmentConfig
+from impala_tf.config import EnvironmentConfig, LevelRaisedError
 from impala_tf.environments import suites
 config = EnvironmentConfig(level_name="{BROKEN_WORLDS}:Hanging-v0", environment_processes=True)
 env = suites.make(config, 2, seed=1)
