@@ -40,7 +40,8 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         actions=actions,
         stacked_frames=0,
         frames_per_step=repeats,
-        protocol=f"Gymnasium {own_levels.described(env)}, {_shown(observation)}, {actions}, "
+        protocol=f"Gymnasium {own_levels.described(env)}, {_shown(observation, looks.offsets)}, "
+        f"{actions}, "
         f"action repeat {repeats}, "
         + (f"at most {limit} frames" if limit else "no limit of frames"),
         time_limit=math.ceil(limit / repeats),
@@ -176,7 +177,11 @@ def _misfit(vector: VectorEnv[Any, Any, Any]) -> str:
     """Returns why a level's own vector environment cannot be used; '' if it can."""
     mode, space = vector.metadata.get("autoreset_mode"), vector.single_observation_space
     if mode != AutoresetMode.NEXT_STEP:
-        return f"its vector environment has the autoreset mode {mode}; NEXT_STEP is needed"
+        # Else the last or the first step of each game would be lost.
+        return (
+            f"its vector environment has the autoreset mode {mode}; register it with NEXT_STEP, or"
+            " with an entry_point, so that single environments are made"
+        )
     try:
         spaces.action_spec(vector.single_action_space)
         if spaces.simplified(space)[0] != space:
@@ -186,10 +191,17 @@ def _misfit(vector: VectorEnv[Any, Any, Any]) -> str:
     return ""
 
 
-def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
+def _shown(
+    observation: ObservationSpec | dict[str, ObservationSpec],
+    offsets: Mapping[str, np.ndarray] | None,
+    name: str = "",
+) -> str:
+    offsets = offsets or {}
     if isinstance(observation, dict):
-        return ", ".join(f"{name}: {_shown(part)}" for name, part in observation.items())
-    return f"{observation.kind} {'x'.join(map(str, observation.shape))}"
+        parts = (f"{part}: {_shown(spec, offsets, part)}" for part, spec in observation.items())
+        return ", ".join(parts)
+    minus = f" minus {offsets[name].ravel().tolist()}" if name in offsets else ""
+    return f"{observation.kind} {'x'.join(map(str, observation.shape))}{minus}"
 
 
 SUITE = Suite(

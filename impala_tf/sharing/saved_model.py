@@ -22,8 +22,8 @@ class Policy(tf.Module):
 
     Inputs:
       observation, or observation_PART for each part (see `input_names`): as the environment
-        returns it (stacks of frames [N, K, H, W]), images uint8, vectors float32 [N, D], hashed
-        words int32.
+        returns it (stacks of frames [N, K, H, W]), images uint8, vectors float32 [N, D], from
+        which what the protocol names is subtracted already, hashed words int32.
       reward: float32 [N], the reward of the last action.
       last_action: the last output `action`, zeros at first.
       episode_start: bool [N], whether this is the first step of an episode.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium
@@ -205,6 +206,7 @@ def far(offset: float, part: str = "") -> gymnasium.Env:
 def test_numbers_far_from_zero_keep_their_digits(kwargs: str, processes: bool) -> None:
     """As float32, all numbers of a game would be the same, and nothing could be learned."""
     env = level(f"{__name__}:far", level_kwargs=kwargs, environment_processes=processes)
+    assert re.search(r"vector 4 minus \[(-4999168|1699741696)\.0, ", suites.spec(env).protocol)
     environment = environment_of(env, num_envs=2)
     outputs = [environment.reset(), *(environment.step(np.ones(2, np.int32)) for _ in range(7))]
     environment.close()

@@ -153,11 +153,13 @@ def test_a_card_says_how_to_play(levels: int) -> None:
     about = About({}, level, "MLPLSTMAgent", "appo", 10, [], False)
     row = {"level_name": "CartPole-v1", **summary([Episode(9.0, 9)])}
     results = {"levels": [row] * levels} if levels > 1 else row
-    evaluation = {**results, "protocol": "CartPole", "test_policy": "sampled", "seed": 1}
+    protocol = "CartPole, vector 4" + " minus [5.0, 0.0]" * (levels == 1)
+    evaluation = {**results, "protocol": protocol, "test_policy": "sampled", "seed": 1}
     run: Any = SimpleNamespace(frames=10, minutes=1.0, machine="", commit="")
     text = card.text(about, run, evaluation, [], [])
     assert ('impala.load("FOLDER")' in text) == (levels == 1)
     assert "`impala test --logdir=FOLDER` plays whole games." in text
+    assert ("subtract the numbers after" in text) == (levels == 1)  # the SavedModel does not
 
 
 @pytest.mark.parametrize(
