@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # A torso's weights have a meaning only with these. Each is a field of `signature_of`.
 _FLAGS_OF_TORSO = ("width_scale", "layer_norm", "observation_normalization")
+_COMPARED = ("level_name", "heads", "observation_shape")
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -46,19 +47,35 @@ def find(start_from: str) -> Source:
     path, problem = Path(start_from).expanduser(), f"--start_from={start_from}: "
     if (path / files.MANIFEST).is_file():
         try:
-            state = files.read_state(path)
+            return _source(path, files.read_state(path))
         except files.DamagedError as damaged:
             raise ConfigError(f"{problem}is damaged ({damaged}); give another") from None
-    else:
-        folder = Logdir(path).checkpoints
-        newest = files.find(folder if folder.is_dir() else path)
-        if newest is None:
-            missing = "holds no checkpoint" if path.is_dir() else "there is no such folder"
-            raise ConfigError(
-                f"{problem}{missing}; give the folder of a run, RUN/best, or RUN/checkpoints/ckpt-N"
-            )
-        path, state = newest.path, newest.state
-    return Source(path, state["identity"], int(state["counters"]["environment_frames"]))
+    folder = Logdir(path).checkpoints
+    newest = files.find(folder if folder.is_dir() else path, _check)
+    if newest is None:
+        missing = "holds no checkpoint" if path.is_dir() else "there is no such folder"
+        raise ConfigError(
+            f"{problem}{missing}; give the folder of a run, RUN/best, or RUN/checkpoints/ckpt-N"
+        )
+    return _source(newest.path, newest.state)
+
+
+def _check(path: Path, state: Any) -> None:
+    """Raises what `_source` raises."""
+    _source(path, state)
+
+
+def _source(path: Path, state: Any) -> Source:
+    """Returns a checkpoint as a source; raises DamagedError if its state is not that of a run."""
+    try:
+        identity, frames = state["identity"], int(state["counters"]["environment_frames"])
+        _composition(identity)
+        missing = [name for name in (*_FLAGS_OF_TORSO, *_COMPARED) if name not in identity]
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise files.DamagedError(f"state.json is not a run's: {error!r}") from None
+    if missing or not str(identity["level_name"]).isprintable():
+        raise files.DamagedError(f"state.json is not a run's: {missing or 'its level_name'}")
+    return Source(path, identity, frames)
 
 
 def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
@@ -123,7 +140,10 @@ def start(
         return None
     signature = signature_of(config, spec)
     source = find_fitting(config.run.start_from, signature, logdir)
-    taken = take(learner, source, signature)
+    try:
+        taken = take(learner, source, signature)
+    except files.DamagedError as damaged:
+        raise ConfigError(f"--start_from={source.path}: is damaged ({damaged})") from None
     level, frames = source.identity["level_name"], source.environment_frames
     line = f"starting from {source.path} ({level}, {frames:,} frames); taken: {', '.join(taken)}"
     _log.info("%s", line, extra=FOR_USER)

@@ -190,11 +190,15 @@ def test_q_values_lose_the_other_runs_unit_but_not_their_size(tmp_path):
     assert_equal_outputs(old, new)
 
 
-def write(folder: Path, updates: int) -> Path:
+SIGNATURE = signature_of(resolved_config(**PLAIN), SPEC)
+
+
+def write(folder: Path, updates: int, identity: Any = SIGNATURE, **state: Any) -> Path:
     checkpoint = folder / files.folder_name(updates)
     checkpoint.mkdir(parents=True)
     counters = {"environment_frames": 10 * updates}
-    files.write_state(checkpoint, {"identity": {}, "counters": counters}, updates)
+    state = {"identity": identity, "counters": counters} | state
+    files.write_state(checkpoint, state, updates)
     files.write_manifest(checkpoint)
     return checkpoint
 
@@ -222,6 +226,41 @@ def test_what_holds_no_whole_checkpoint_is_refused_in_one_line(tmp_path):
             warm_start.find(str(path))
         (problem,) = caught.value.problems
         assert problem.startswith(f"--start_from={path}: ")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"identity": {}},
+        {"identity": [1]},
+        {"identity": SIGNATURE | {"agent_name": "NoAgent"}},
+        {"identity": SIGNATURE | {"agent_name": ["MLPAgent"]}},
+        {"identity": SIGNATURE | {"level_name": "\x1b[2J"}},
+        {"identity": {name: value for name, value in SIGNATURE.items() if name != "heads"}},
+        {"counters": None},
+        {"counters": {"environment_frames": "many"}},
+        {"counters": {"environment_frames": float("inf")}},
+    ],
+    ids=str,
+)
+def test_a_state_that_is_no_runs_is_damage(state, tmp_path):
+    """It may be a stranger's, written on purpose, and whole."""
+    older, newest = write(tmp_path, 3), write(tmp_path, 5, **state)
+    assert warm_start.find(str(tmp_path)).path == older
+    with pytest.raises(ConfigError, match=r"state\.json"):
+        warm_start.find_fitting(str(newest), SIGNATURE, Logdir(Path("/new/run")))
+
+
+@pytest.mark.parametrize("field", ["observation_shape", "width_scale", "core", "layer_norm"])
+@pytest.mark.parametrize("value", [None, "x", [1, {}], {"a": 1}], ids=str)
+def test_other_values_are_refused_or_start_a_new_part(field, value, tmp_path):
+    checkpoint = write(tmp_path, 3, SIGNATURE | {field: value})
+    try:
+        warm_start.find_fitting(str(checkpoint), SIGNATURE, Logdir(Path("/new/run")))
+    except ConfigError as error:
+        assert len(error.problems) == 1
+    else:
+        assert field == "core"
 
 
 @pytest.mark.parametrize("part", ["", "best", "checkpoints/ckpt-000000000003"])
