@@ -155,6 +155,8 @@ _folders_of_modules: list[str] = []  # added to sys.path by `use_modules_of`
 
 def _checked(flags: dict[str, Any], file: Path) -> Given:
     """Checks flags as if they were on a command line; returns them."""
+    if unknown := sorted(flags.keys() - BUILT_IN.keys()):
+        raise ConfigError(f"{file}: {unknown[0]}: is no flag of this version of impala_tf")
     try:
         return command_line.parse(configs.to_flags(Given(flags)), environment={})
     except ConfigError as error:
