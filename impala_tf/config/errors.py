@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from impala_tf.printable import printable
+
 _LONGEST = 2000
 
 
@@ -15,7 +17,8 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: list[str] | str) -> None:
         listed = [problems] if isinstance(problems, str) else problems
-        self.problems = [_printable(line) for line in listed]
+        # A line may quote somebody else's file.
+        self.problems = [printable(" ".join(line.split()))[:_LONGEST] for line in listed]
         super().__init__("\n".join(self.problems))
 
 
@@ -24,9 +27,3 @@ class LevelRaisedError(ConfigError):
 
     So a process that a run has started ends with status 1 instead of 2, and is restarted.
     """
-
-
-def _printable(line: str) -> str:
-    """Returns a line that cannot disturb a terminal, though it may quote somebody else's file."""
-    text = " ".join(line.split())
-    return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config.errors import ConfigError
+from impala_tf.printable import printable
 
 FLAGS = ("agent_name", "algorithm", "callbacks")
 """Flags whose values may have this form; --callbacks is a list of them."""
@@ -116,7 +117,7 @@ def raised(error: BaseException) -> str:
     place = places[-1] if places else ""
     if isinstance(error, SyntaxError):
         place = ""  # its text names the line
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+    return printable(f"{type(error).__name__}: {' '.join(str(error).split())}{place}")
 
 
 def look_in_current_folder() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from impala_tf.printable import printable
+
 
 class ClusterError(Exception):
     """Machines that cannot be used: one line per problem. The command exits with status 1."""
 
     def __init__(self, problems: list[str] | str) -> None:
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        listed = [problems] if isinstance(problems, str) else problems
+        self.problems = [printable(line) for line in listed]  # other machines have a say in them
         super().__init__("\n".join(self.problems))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import OVER
+from impala_tf.printable import log_printer, printable_parts
 
 COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
            "last contact", "detail")  # fmt: skip
@@ -145,7 +145,7 @@ def follow_log(
       host: the machine whose supervisor is meant, if there are several.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
-    record = load(logdir)
+    record, show = load(logdir), log_printer()
     node = _machine_with(record.plan, name, host)
     with connected([node], record.passwords(), accept_new_host_keys) as machines:
         runner = machines.found[node.name]
@@ -156,12 +156,12 @@ def follow_log(
         command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", str(log)]
         if follow:
             for chunk in runner.stream(until_input_ends(command)).chunks():
-                _print(chunk)
+                show(chunk)
             return 0
         done = runner.run(command)
         if done.status != 0:
             raise ClusterError(f"{node.name}: {log}: no output yet")
-        _print(done.stdout)
+        show(done.stdout)
     return 0
 
 
@@ -175,11 +175,6 @@ def _machine_with(plan: Plan, name: str, host: str | None) -> NodeSpec:
         machines = ", ".join(node.name for node in plan.nodes)
         raise ConfigError(f"{_SUPERVISOR}: each machine has one; add one of {machines}")
     return overview.machine_called(plan, host or plan.nodes[0].name)
-
-
-def _print(output: bytes) -> None:
-    sys.stdout.buffer.write(output)
-    sys.stdout.buffer.flush()
 
 
 def _sums(record: Record, answers: Answers) -> str:
@@ -366,7 +361,7 @@ def _current(state: NodeState, name: str, text: str) -> Status | None:
     if not text or process is None or process.started_unix_s is None:
         return None
     try:
-        status: Status = json.loads(text)
+        status: Status = printable_parts(json.loads(text))
     except ValueError:
         return None  # half written: the disk is full
     if process.pid is not None and status.get("pid") == process.pid:

@@ -7,6 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
+from impala_tf.printable import printable
+
 EVENT = "--- "
 """The beginning of a supervisor's lines in the log of its process."""
 _TIME_OF_DAY = re.compile(r"^\d\d:\d\d:\d\d ")  # at the beginning of logged lines
@@ -46,6 +48,5 @@ def last_line(log: Path) -> str:
         if line.startswith(EVENT):
             return ""  # a supervisor's line about the previous start
         if line.strip():
-            text = _TIME_OF_DAY.sub("", line.strip())[:_LONGEST_LINE]
-            return "".join(c for c in text if c.isprintable())
+            return printable(_TIME_OF_DAY.sub("", line.strip())[:_LONGEST_LINE])
     return ""

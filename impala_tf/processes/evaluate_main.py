@@ -67,7 +67,7 @@ def show(found: Sequence[str | Table]) -> None:
     """Prints the lines and tables from `evaluate`."""
     console = Console()
     for part in found:
-        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
 
 
 def _check_video() -> None:

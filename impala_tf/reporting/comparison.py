@@ -110,7 +110,9 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
         {
             **run.flags,
             "learners": len(configs.split(run.flags["learner_hosts"])) or 1,
-            "start_from": "a run" if run.flags["start_from"] else "nothing",  # each seed its own
+            "start_from": "a run"
+            if run.flags.get("start_from")
+            else "nothing",  # each seed its own
         }
         for run in runs
     ]

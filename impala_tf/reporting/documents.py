@@ -14,7 +14,8 @@ import jinja2
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.reporting import comparison, curves, statistics
+from impala_tf.printable import printable
+from impala_tf.reporting import comparison, curves, markdown, statistics
 from impala_tf.reporting.comparison import Figure, Level, Setting, final_return, last_evaluation
 from impala_tf.reporting.numbers import NOTHING, count, mean_return, spread, whole
 from impala_tf.reporting.runs import Run
@@ -43,12 +44,14 @@ def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: s
     """
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("impala_tf.reporting"),
-        autoescape=jinja2.select_autoescape(["html"]),
+        autoescape=True,
+        finalize=markdown.escaped if name.endswith(".md") else _in_html,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     templates.filters |= {
+        "code": markdown.code,
         "base64": lambda data: base64.b64encode(data).decode("ascii"),
         "day": lambda unix_s: f"{datetime.datetime.fromtimestamp(unix_s, datetime.UTC):%-d %B %Y}",
         "mean_return": mean_return,
@@ -62,6 +65,10 @@ def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: s
     return templates.get_template(name).render(
         levels=levels, exhibits=exhibits, written_by=written_by, now=time.time()
     )
+
+
+def _in_html(value: Any) -> Any:
+    return printable(value, "\n") if type(value) is str else value  # and not safe markup
 
 
 def picture_name(level: Level) -> str:
@@ -196,4 +203,5 @@ def _csv_row(
         "git_commit": run.commit,
         "logdir": run.logdir,
     }
-    return {name: float(f"{v:.6g}") if isinstance(v, float) else v for name, v in row.items()}
+    row |= {name: float(f"{v:.6g}") for name, v in row.items() if isinstance(v, float)}
+    return {name: printable(str(v)) for name, v in row.items() if v is not None}

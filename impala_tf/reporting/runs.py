@@ -14,9 +14,16 @@ import numpy as np
 from impala_tf.config import ConfigError, split
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.monitoring.returns import Kind, csv_rows, scores
+from impala_tf.printable import printable_parts
 from impala_tf.processes import provenance
 
 UNKNOWN = "not recorded"
+_MOST_UNIX_S = 1e11  # later dates have no name
+# What a report needs of a run's flags; the run may be somebody else's.
+_KINDS = {
+    "agent_name": str, "algorithm": str, "learner_hosts": str, "level_name": str, "seed": int,
+    "total_environment_frames": int,
+}  # fmt: skip
 _PLAYED = "{played} ({episodes} games, {policy} actions)"
 
 
@@ -102,6 +109,9 @@ def read(path: Path) -> Run:
     described = provenance.read(logdir)
     if not described:
         raise ConfigError(f"{path}: {no_run(path)}")
+    for name, kind in _KINDS.items():
+        if type(value := described["flags"].get(name)) is not kind:
+            raise ConfigError(f"{logdir.config}: {name}: {value!r:.60} is no {kind.__name__}")
     try:
         status = json.loads(logdir.status().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -120,10 +130,13 @@ def from_files(
     Raises:
       ConfigError: the file, or metrics-levels.csv beside it, is not a run's.
     """
+    described, status = printable_parts(described), printable_parts(status)
+    evaluations = printable_parts(list(evaluations))
     flags = described["flags"]
-    starts = [*described.get("history", []), described]
-    machines = dict.fromkeys(start["machine"] for start in starts if "machine" in start)
     try:
+        starts = [*described.get("history", []), described]
+        machines = dict.fromkeys(str(start["machine"]) for start in starts if "machine" in start)
+        ended = status.get("updated_unix_s")
         rows = csv_rows(metrics)
         kind, points = scores(metrics)
         times = np.array([_time(row) for row, _ in points]).reshape(-1, 2)
@@ -134,11 +147,11 @@ def from_files(
             flags=flags,
             seed=flags["seed"],
             level_name=flags["level_name"],
-            protocol=described.get("protocol", UNKNOWN),
-            commit=described.get("git_commit") or UNKNOWN,
+            protocol=str(described.get("protocol", UNKNOWN)),
+            commit=str(described.get("git_commit") or UNKNOWN),
             machine=", then ".join(machines) or UNKNOWN,
-            state=status.get("state", "unknown"),
-            ended_unix_s=status.get("updated_unix_s"),
+            state=str(status.get("state", "unknown")),
+            ended_unix_s=ended if isinstance(ended, float) and 0 < ended < _MOST_UNIX_S else None,
             frames=int(frames),
             minutes=minutes,
             kind=kind,
@@ -149,7 +162,7 @@ def from_files(
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
         )
-    except (KeyError, ValueError) as error:
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise ConfigError(f"{metrics}: is not a run's, or a file beside it: {error!r}") from None
 
 

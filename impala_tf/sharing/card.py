@@ -8,10 +8,12 @@ from typing import Any
 
 import jinja2
 import yaml
+from markupsafe import Markup
 
 from impala_tf import __version__
 from impala_tf.evaluation.exported import About
 from impala_tf.evaluation.games import cut_note
+from impala_tf.reporting import markdown
 from impala_tf.reporting.runs import Run
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -40,10 +42,10 @@ def text(
     )
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined, autoescape=True, finalize=markdown.escaped,
     )  # fmt: skip
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        metadata=metadata,
+        metadata=Markup(metadata),
         about=about,
         levels=names[0] if len(names) == 1 else f"{len(names)} levels",
         rows=rows,

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError as MessageError
 from google.protobuf.message import Message
 
+from impala_tf.printable import printable
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.errors import CallError, QueueClosed, RunOver
 from impala_tf.transport.wire import MAX_HANDSHAKE_BYTES
@@ -83,7 +84,7 @@ def host_of(context: Any) -> str:
 
 def shown(text: str, longest: int = _LONGEST_SHOWN) -> str:
     """Returns the start of a text from an actor, made safe for logs and terminals."""
-    return "".join(c if c.isprintable() else "?" for c in text[:longest])
+    return printable(text[:longest])
 
 
 def _parse(kind: Any, data: bytes) -> Any:

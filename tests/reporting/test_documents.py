@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.config import ConfigError
 from impala_tf.reporting import comparison, curves, documents, runs
 from impala_tf.reporting.comparison import Level
 from impala_tf.reporting.documents import Exhibit, Exhibits
@@ -100,6 +102,50 @@ def test_names_are_text_and_not_markup(level: Level, exhibits: Exhibits) -> None
     assert f"2 settings on {LEVEL}" in elements.text
     assert "no video: <b>broken</b>" in elements.text
     assert not elements.all("script") and not elements.all("b")
+
+
+EVIL = "<script>|`x`|\x1b]0;x\x07\n# <b>[a](http://b)\u202e"
+
+
+def test_no_text_of_a_stranger_s_run_is_markup_or_moves_the_cursor(tmp_path: Path) -> None:
+    """His files may say anything, in every place that is shown."""
+    for seed in (1, 2):
+        folder = write_run(tmp_path / f"a\x1b[2J|<b>{seed}", level_name=EVIL, seed=seed)
+        content = json.loads((folder / "config.json").read_text())
+        texts = dict.fromkeys(("protocol", "git_commit", "machine"), EVIL)
+        flags = content["flags"] | {"agent_name": EVIL, "algorithm": EVIL, "level_kwargs": EVIL}
+        content |= texts | {"flags": flags, "history": [{"machine": EVIL}], "versions": EVIL}
+        (folder / "config.json").write_text(json.dumps(content))
+        status = {"state": EVIL, "updated_unix_s": EVIL, "end_reason": EVIL, "notes": [EVIL]}
+        (folder / "status.json").write_text(json.dumps(status))
+        row = {"environment_frames": 1, "wall_time_s": 1, "level_name": EVIL, "episodes": 1}
+        row |= {"policy": EVIL, "played": EVIL, "return_mean": 1, "normalized_return_mean": ""}
+        with (folder / "evaluation.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(row))
+            writer.writeheader()
+            writer.writerow(row)
+    level = level_of(tmp_path)
+    exhibits = {setting: Exhibit(caption=EVIL) for setting in level.settings}
+    page, text = (document(f"report.{kind}", level, exhibits, EVIL) for kind in ("html", "md"))
+    table = documents.as_csv([level], exhibits)
+    for shown in (page, text, table, curves.picture(level) or "", *cells(level)[0].values()):
+        assert not set(shown) & set("\x1b\x07\x9b\u202e\r")
+    assert {tag for tag, _ in Elements(page).found}.isdisjoint({"script", "b", "a"})
+    policy = Elements(page).all("meta")[2]["content"] or ""
+    assert "form-action 'none'" in policy and "base-uri 'none'" in policy
+    plain = [line for line in text.splitlines() if not line.startswith("    ")]
+    assert not [line for line in plain if re.search(r"(?<!\\)[<`\[]", line.removeprefix("!["))]
+    columns = [len(re.findall(r"(?<!\\)\|", line)) for line in plain if line.startswith("|")]
+    assert len(set(columns)) == 1 and len([line for line in plain if line.startswith("#")]) == 2
+
+
+@pytest.mark.parametrize("wrong", [{"seed": "1"}, {"level_name": 3}, {"learner_hosts": None}])
+def test_a_run_with_flags_of_other_types_is_named(tmp_path: Path, wrong: dict) -> None:
+    content = json.loads((write_run(tmp_path) / "config.json").read_text())
+    content["flags"] |= wrong
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=rf"config.json: {next(iter(wrong))}: "):
+        runs.find(str(tmp_path))
 
 
 def test_the_page_has_both_curves_the_table_and_the_videos(

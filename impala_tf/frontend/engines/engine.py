@@ -17,6 +17,7 @@ from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
 from impala_tf.logdir import write_atomically
 from impala_tf.machine.supervision import OVER, ProcessState
+from impala_tf.printable import printable_parts
 
 OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
 """The flags of a submission; the run's processes do not get them."""
@@ -106,7 +107,7 @@ def print_frames(status: str, is_there: bool = True) -> None:
     Raises:
       ValueError, KeyError: the text is not a status.
     """
-    now = json.loads(status)
+    now = printable_parts(json.loads(status))
     frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
     was = "" if is_there or now["state"] in _FINAL else "was "
     print(f"{was}{now['state']}: {frames} frames", *now.get("notes", []), sep="\n")

@@ -38,6 +38,7 @@ from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, sizes
 from impala_tf.logdir import moved_aside
 from impala_tf.machine.supervision import ProcessState
+from impala_tf.printable import log_printer
 
 _NAME = "ray"
 _POLL_S = 1.0
@@ -137,17 +138,16 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     """
     if name not in job.run.names:
         raise ClusterError(f"{name}: no such process; the run has {', '.join(job.run.names)}")
-    out = sys.stdout.buffer
+    show = log_printer()
     with _connected(job.address):
         cluster = Cluster(job.run.namespace)
         answer = cluster.ask([name], "log", None).get(name)
         if answer is None:
-            out.write(_old_log(job, name))
+            show(_old_log(job, name))
             return 0
         while True:
             offset, content = answer
-            out.write(content)
-            out.flush()
+            show(content)
             if not follow or not cluster.has(name):
                 return 0
             time.sleep(_POLL_S)

@@ -34,6 +34,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
 from impala_tf.logdir import Logdir, moved_aside, write_atomically
+from impala_tf.printable import log_printer
 
 _NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
 _COMMAND_S = 60.0
@@ -180,8 +181,13 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     path = job.logdir / f"slurm-{job.number}.out" if is_job else files.log_path(job.logdir, name)
     if not path.is_file():
         raise ClusterError(f"{path}: no output yet")
-    more = ["-F"] if follow else []
-    return subprocess.run(["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]).returncode
+    more, show = ["-F"] if follow else [], log_printer()
+    tail = ["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, bufsize=0) as running:
+        assert (out := running.stdout) is not None
+        for piece in iter(lambda: out.read(65536), b""):
+            show(piece)
+    return running.returncode
 
 
 def stop(job: Job) -> int:

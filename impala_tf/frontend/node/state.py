@@ -25,6 +25,7 @@ from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.logdir import lock, replace_file
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ProcessState, start_ticks
+from impala_tf.printable import printable_parts
 
 
 class AgentError(Exception):
@@ -227,7 +228,7 @@ def read_states(logdir: str | Path) -> list[NodeState]:
 
 def parse_state(text: str) -> NodeState:
     """Returns the state that a supervisor wrote. Raises ValueError if it is damaged."""
-    return from_plain(NodeState, json.loads(text))
+    return from_plain(NodeState, printable_parts(json.loads(text)))
 
 
 def write(path: Path, value: Orders | NodeState) -> None:

@@ -1,0 +1,34 @@
+"""Makes text that somebody else wrote harmless where it is shown."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from typing import Any
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Returns a text as one line that cannot disturb a terminal.
+
+    Other space becomes a blank, and all else that is not printable a question mark.
+
+    Args:
+      text: any text.
+      kept: characters that stay, such as the ends of lines in a log.
+    """
+    return "".join(c if c.isprintable() or c in kept else " " if c.isspace() else "?" for c in text)
+
+
+def printable_parts(value: Any) -> Any:
+    """Returns a value from JSON or CSV with all of its texts made `printable`."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(str(key)): printable_parts(each) for key, each in value.items()}
+    return [printable_parts(each) for each in value] if isinstance(value, list) else value
+
+
+def log_printer() -> Callable[[bytes], None]:
+    """Returns a function that prints the next bytes of a log, `printable` but for its lines."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return lambda piece: print(printable(decoder.decode(piece), "\n\t"), end="", flush=True)
