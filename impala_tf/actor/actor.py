@@ -12,6 +12,7 @@ import tree
 from impala_tf.actor.acting import Acting
 from impala_tf.agents.interface import AgentInterface, array_specs
 from impala_tf.agents.q_learning import QLearning
+from impala_tf.agents.returns import played_steps
 from impala_tf.environments.observations import ObservationLayout, layout_of
 from impala_tf.types import (
     ActorReport,
@@ -139,15 +140,15 @@ class Actor:
             self._acting.begin_unroll(should_stop)
             unroll, env_output, core_state = self._unroll(env_output, core_state)
             self._push(unroll, self._episodes(), report)
-            report = self._report(time.monotonic() - started)
+            report = self._report(played_steps(unroll), time.monotonic() - started)
 
     def _episodes(self) -> list[Episode]:
         episodes = self._environment.pop_episodes()
         return episodes if self._q_learning is None else self._q_learning.reported(episodes)
 
-    def _report(self, elapsed_s: float) -> ActorReport:
+    def _report(self, num_played: int, elapsed_s: float) -> ActorReport:
         # Includes waits for the learner: this is the rate that the run gets from this actor.
-        rate = self._num_envs * self._unroll_length / elapsed_s
+        rate = num_played / elapsed_s
         shares = (self._environment_s / elapsed_s, self._inference_s / elapsed_s)
         self._environment_s = self._inference_s = 0.0
         return ActorReport(rate, *shares, self._environment.restarts)

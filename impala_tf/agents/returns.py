@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from impala_tf.types import EnvOutput
+from impala_tf.types import ActorGradient, EnvOutput, Sent
 
 
 class NStepReturns(NamedTuple):
@@ -21,6 +21,13 @@ class NStepReturns(NamedTuple):
     discounts: np.ndarray  # float32: gamma^m; 0 if an episode terminated in the window
     bootstrap: np.ndarray  # int32: t + m, the step whose value is bootstrapped from
     valid: np.ndarray  # bool: False where the environment was reset instead of stepped
+
+
+def played_steps(sent: Sent) -> int:
+    """Returns how many decisions were played: resets ignore the others."""
+    if isinstance(sent, ActorGradient):
+        return int(sent.num_played[0])
+    return int(np.count_nonzero(~np.asarray(sent.env_outputs.autoreset)[:, 1:]))
 
 
 def n_step_returns(

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
+from impala_tf.agents.returns import played_steps
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.policy import PolicyGradients, PolicyStats, policy_stats
@@ -43,6 +44,7 @@ class GradientSender:
             unroll.parameter_version[:1],
             tuple(gradient.numpy()[np.newaxis] for gradient in gradients),
             stats.numpy()[np.newaxis],
+            np.array([played_steps(unroll)], np.int32),
         )
         self._push_gradient(actor_gradient, episodes, report)
 
@@ -72,6 +74,7 @@ def gradient_specs(agent: Agent) -> ActorGradient:
         parameter_version=tf.TensorSpec((), tf.int64),
         gradients=tuple(tf.TensorSpec(v.shape, v.dtype) for v in agent.trainable_variables),
         stats=tf.TensorSpec((len(PolicyStats._fields),), tf.float32),
+        num_played=tf.TensorSpec((), tf.int32),
     )
 
 

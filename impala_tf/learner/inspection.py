@@ -21,14 +21,20 @@ class Inspector:
       max_policy_lag: how many batches the parameters that chose the actions may lag behind the
         learner's; None: any number.
       steps_per_batch: gradient steps per batch, each of which makes a new parameter version.
+      steps_per_gradient: agent steps behind a gradient that an actor sends.
     """
 
     def __init__(
-        self, spec: EnvironmentSpec, max_policy_lag: int | None, steps_per_batch: int = 1
+        self,
+        spec: EnvironmentSpec,
+        max_policy_lag: int | None,
+        steps_per_batch: int = 1,
+        steps_per_gradient: int = 0,
     ) -> None:
         self._spec = spec
         self._max_policy_lag = max_policy_lag
         self._steps_per_batch = steps_per_batch
+        self._steps_per_gradient = steps_per_gradient
 
     def check(self, sent: Sent, parameter_version: int) -> None:
         """Checks what an actor sent.
@@ -45,7 +51,9 @@ class Inspector:
         for name, array in _floats(sent):
             if not np.isfinite(array).all():
                 raise RefusedUnroll(f"{name}: NaN or infinite")
-        if not isinstance(sent, ActorGradient):
+        if isinstance(sent, ActorGradient):
+            _check_range("num_played", sent.num_played, self._steps_per_gradient + 1)
+        else:
             self._check_unroll(sent)
 
     def _check_unroll(self, unroll: Unroll) -> None:

@@ -51,22 +51,25 @@ LIMITS = Limits()
 
 
 def exchange(
-    group: LearnerGroup, flags: ControlFlags, has_batch: bool
-) -> tuple[ControlFlags, list[bool]]:
-    """Returns the flags of the group, and which learners have a batch, by rank.
+    group: LearnerGroup, flags: ControlFlags, played_steps: int | None
+) -> tuple[ControlFlags, list[int | None]]:
+    """Returns the flags of the group, and by rank the steps that were played of each batch.
 
     Args:
       group: the group; all of its learners must call this together.
       flags: this learner's flags.
-      has_batch: whether this learner has a batch.
+      played_steps: those of this learner's batch; None: it has no batch.
     """
+    # A batch may consist of resets: 0 means none. Every number is exact, because only one learner
+    # adds to it.
     batches = np.zeros(group.size, np.float32)
-    batches[group.rank] = has_batch
+    batches[group.rank] = 0 if played_steps is None else played_steps + 1
     with tf.device("CPU"):
         own = tf.constant(np.concatenate([np.array(flags, np.float32), batches]))
         sums = np.asarray(group.sum(own, name="signals"))
     group_flags, batches = np.split(sums, [len(flags)])
-    return ControlFlags(*(bool(flag > 0) for flag in group_flags)), (batches > 0).tolist()
+    steps = [int(steps) - 1 if steps > 0 else None for steps in batches]
+    return ControlFlags(*(bool(flag > 0) for flag in group_flags)), steps
 
 
 def answers(host_port: str, timeout_s: float = 3.0) -> bool:
@@ -132,27 +135,30 @@ class Peers:
         self._activity = ("waits", self._clock())
         return 0.0 if others_continue else self._limits.meet_s
 
-    def agree(self, flags: ControlFlags, has_batch: bool) -> tuple[ControlFlags, list[bool]]:
+    def agree(
+        self, flags: ControlFlags, played_steps: int | None
+    ) -> tuple[ControlFlags, list[int | None]]:
         """Exchanges flags and decides on an update. All learners must call it together.
 
         The group updates once each learner has a batch, or has had none for `Limits.patience_s`.
 
         Args:
           flags: this learner's flags.
-          has_batch: whether this learner has a batch.
+          played_steps: the steps of this learner's batch that were played; None: it has no batch.
 
         Returns:
-          (the group's flags; by rank, which learners have a batch for the next update). If none
-          has one, there is no update now.
+          (the group's flags; by rank, the played steps of each learner's batch for the next update,
+          None: it has none). If none has one, there is no update now.
         """
+        has_batch = played_steps is not None
         self._has_batch[self.group.rank] = has_batch
         self._activity = ("meets", self._clock())
         own = flags._replace(wait=not has_batch and self._is_patient())
-        agreed, batches = exchange(self.group, own, has_batch)
-        self._has_batch = batches
+        agreed, batches = exchange(self.group, own, played_steps)
+        self._has_batch = [steps is not None for steps in batches]
         self._note_batch()
         waits = agreed.wait and not (agreed.stop or agreed.regroup)
-        return agreed, [has and not waits for has in batches]
+        return agreed, [None if waits else steps for steps in batches]
 
     def steps(self) -> None:
         """Notes that a gradient step is done. An update may have many."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from impala_tf.agents.returns import played_steps
 from impala_tf.learner.peers import ControlFlags, Peers
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
@@ -89,9 +90,10 @@ class TrainingLoop:
                 idle_s += self._clock() - asked_at
             own_flags = self._control_flags(stop_requested() or batches.closed)
             own_flags = own_flags._replace(regroup=regroup_requested())
-            flags, has_batch = self._peers.agree(own_flags, batch is not None)
-            if any(has_batch):
-                self._update(batch, has_batch, idle_s, flags)
+            own_steps = None if batch is None else played_steps(batch)
+            flags, played = self._peers.agree(own_flags, own_steps)
+            if any(steps is not None for steps in played):
+                self._update(batch, played, idle_s, flags)
                 batch, idle_s = None, 0.0
             stop = flags.stop or flags.regroup
             self.regroups = flags.regroup and not (flags.stop or self._learner.done)
@@ -103,11 +105,15 @@ class TrainingLoop:
             time.sleep(_LAST_RETRY_S)
 
     def _update(
-        self, batch: Sent | None, has_batch: list[bool], idle_s: float, flags: ControlFlags
+        self,
+        batch: Sent | None,
+        played: list[int | None],
+        idle_s: float,
+        flags: ControlFlags,
     ) -> None:
         learner = self._learner
         try:
-            stats = learner.update(batch, has_batch, self._peers.steps)
+            stats = learner.update(batch, played, self._peers.steps)
         except NotFiniteError:
             self._write_row()  # shows the skipped updates; all learners raise at the same step
             raise

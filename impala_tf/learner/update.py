@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
+from impala_tf.agents.returns import played_steps
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import device
@@ -42,7 +43,7 @@ class Learner:
       agent: as given.
       uses: how batches are used, with the replay buffer if there is one.
       learner_updates: gradient steps so far, including skipped ones.
-      agent_steps: agent steps in the batches so far, over all learners.
+      agent_steps: played steps in the batches so far, over all learners.
       environment_frames: environment frames of these steps.
       all_reduce_s: seconds in the all-reduces of the last update; None if there is one learner.
       updates_skipped: gradient steps that were skipped because a gradient was not finite.
@@ -161,7 +162,7 @@ class Learner:
     def update(
         self,
         batch: Sent | None,
-        has_batch: Sequence[bool] = (True,),
+        played: Sequence[int | None] | None = None,
         on_step: Callable[[], None] = lambda: None,
     ) -> Any:
         """Takes the gradient steps that the arrival of a batch allows, with all other learners.
@@ -169,7 +170,8 @@ class Learner:
         Args:
           batch: what actors sent, [B, ...] (a3c: [1, ...]); None if this learner has none and takes
             part with a masked batch.
-          has_batch: by rank, which learners of the group have a batch (see `peers`); at least one.
+          played: by rank, `played_steps` of each learner's batch (see `peers`), None: it has none.
+            At least one has. None in all: this is the only learner.
           on_step: called after every gradient step.
 
         Returns:
@@ -179,13 +181,17 @@ class Learner:
         Raises:
           NotFiniteError: too many steps in a row were skipped.
         """
+        if played is None:
+            assert batch is not None
+            played = [played_steps(batch)]
+        known = [steps for steps in played if steps is not None]
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         # a3c sends gradients, but it has no statistics of observations.
         self._step.observe(batch, self._only_lasting)  # type: ignore[arg-type]
         stats_of_steps, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
-        for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
+        for minibatch, learners in self.uses.arrival(batch, len(known)):
             result = self._take_step(minibatch, learners)
             on_step()
             taken, kl, steps, *stats = result.numbers.numpy().tolist()
@@ -197,7 +203,8 @@ class Learner:
                 kls.append(kl / steps)
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
-        self._count_batches(has_batch)
+        self.agent_steps += sum(known)
+        self.environment_frames = self.agent_steps * self._spec.frames_per_step
         return _means(stats_of_steps)
 
     @property
@@ -240,12 +247,6 @@ class Learner:
             raise NotFiniteError(
                 f"{self._skipped_in_a_row} updates in a row had gradients that are not finite"
             )
-
-    def _count_batches(self, has_batch: Sequence[bool]) -> None:
-        optimizer = self._config.optimizer
-        steps_per_batch = optimizer.batch_size * optimizer.unroll_length
-        self.agent_steps += int(sum(has_batch)) * steps_per_batch
-        self.environment_frames = self.agent_steps * self._spec.frames_per_step
 
 
 def _means(stats: list[Any]) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 _GROUPS: dict[str, dict[str, str]] = {
     "progress": {
         "wall_time_s": "seconds of training; pauses between a stop and a resume do not count",
-        "agent_steps": "decisions learned from so far, over all learners",
+        "agent_steps": "decisions learned from so far, without resets, over all learners",
         "environment_frames": "environment frames behind them (agent steps x action repeats)",
         "learner_updates": "optimizer steps so far",
     },

@@ -227,7 +227,8 @@ class LearnerParts:
         # For a replay, old steps are as good as new ones.
         replays = configs.algorithm(config.loss.algorithm).replays
         max_lag = None if replays else process.max_policy_lag
-        self._inspector = Inspector(self.spec, max_lag, steps)
+        batch_steps = config.optimizer.batch_size * config.optimizer.unroll_length
+        self._inspector = Inspector(self.spec, max_lag, steps, batch_steps)
         # Parameters may not become older than unrolls may be: else all would be refused, the
         # learner would take no step any more, and actors would wait for its next ones forever.
         lag = (

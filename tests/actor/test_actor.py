@@ -236,9 +236,12 @@ def test_the_reported_rate_is_that_of_the_previous_unroll(monkeypatch: pytest.Mo
     times = itertools.count(step=2.0)
     patched = SimpleNamespace(monotonic=lambda: next(times), perf_counter=time.perf_counter)
     monkeypatch.setattr("impala_tf.actor.actor.time", patched)
-    reports = play(CARTPOLE, "MLPAgent", 3).learner.reports
+    learner = play(CARTPOLE, "MLPAgent", 3).learner
+    reports = learner.reports
     assert reports[0] == ActorReport()
-    assert [report.agent_steps_per_s for report in reports[1:]] == [3 * T / 2.0] * (UNROLLS - 1)
+    resets = [unroll.env_outputs.autoreset[:, 1:].sum() for unroll in learner.unrolls[:-1]]
+    assert any(resets)
+    assert [each.agent_steps_per_s for each in reports[1:]] == [(3 * T - n) / 2 for n in resets]
     assert all(
         report.environment_fraction > 0 < report.inference_fraction for report in reports[1:]
     )

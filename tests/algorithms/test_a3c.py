@@ -11,6 +11,7 @@ import tree
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import Agent, unroll_specs
+from impala_tf.agents.returns import played_steps
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.learner.group import LearnerGroup
@@ -77,8 +78,8 @@ def test_a_gradient_moves_the_learner_like_the_unrolls_it_comes_from(name: str) 
     for learner, batch in zip(learners, batches, strict=True):
         learner.restore_counters({**learner.counters(), "learner_updates": 3})
         found.append(learner.update(tree.map_structure(tf.constant, batch)))
-        assert learner.agent_steps == N * T
-        assert learner.environment_frames == 4 * N * T
+        assert learner.agent_steps == played_steps(made) < N * T
+        assert learner.environment_frames == 4 * played_steps(made)
         assert learner.parameter_version == 4
     for mine, its, before in zip(
         *(learner.parameters() for learner in learners),
@@ -141,11 +142,14 @@ def test_what_is_sent_fits_the_wire_and_the_inspection() -> None:
     codec = NestCodec(sent_specs(agent, SPEC, config()))
     count, tensors = codec.encode(sent)
     assert count == 1
-    inspector = Inspector(SPEC, max_policy_lag=5)
+    inspector = Inspector(SPEC, max_policy_lag=5, steps_per_gradient=N * T)
     inspector.check(codec.decode(1, tensors), 9)
     for version, problem in ((6, "version 7"), (13, "6 updates old")):
         with pytest.raises(RefusedUnroll, match=problem):
             inspector.check(sent, version)
+    for steps in (-1, N * T + 1):
+        with pytest.raises(RefusedUnroll, match=f"num_played: .* {steps}"):
+            inspector.check(sent._replace(num_played=np.array([steps], np.int32)), 9)
     sent.gradients[2].flat[0] = np.nan
     with pytest.raises(RefusedUnroll, match=r"gradients\.2: NaN or infinite"):
         inspector.check(sent, 9)
@@ -171,9 +175,9 @@ def test_several_learners_step_along_the_mean_of_those_that_have_a_gradient(
     learner = Learner(agent, SPEC, settings, WithAnother())  # type: ignore[arg-type]
     before = learner.parameters()
     if has_batch:
-        learner.update(tree.map_structure(tf.constant, sent), [True, True])
+        learner.update(tree.map_structure(tf.constant, sent), [N * T, N * T])
     else:
-        learner.update(None, [False, True])
+        learner.update(None, [None, N * T])
     steps = [old - new for old, new in zip(before, learner.parameters(), strict=True)]
     along = [(each[0] + 2.0) / 2 if has_batch else np.full_like(each[0], 2.0)
              for each in sent.gradients]  # fmt: skip

@@ -22,6 +22,7 @@ import numpy as np
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.agents.returns import played_steps
 from impala_tf.config import Config
 from impala_tf.lazy import tf  # imports TensorFlow as runs do, with oneDNN
 from impala_tf.learner.actor_gradients import GradientSender
@@ -98,7 +99,7 @@ def run_case(group: LearnerGroup, spec: EnvironmentSpec, flags: dict[str, Any]) 
     start = _values(learner)
     for update in range(UPDATES):
         batch = make_batch(learner, spec, config, [group.rank, update])
-        learner.update(batch, [True] * group.size)
+        learner.update(batch, group.gather(played_steps(batch)))
     end = _values(learner)
     moved = {}
     for part in end:

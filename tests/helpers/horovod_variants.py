@@ -57,7 +57,7 @@ def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
     for update in range(7):
         without = update % 3 == 2
         own = None if without and group.rank == 1 else batch(specs, group.rank, update)
-        mine.update(own, [True, not without])
+        mine.update(own, [B * T, None if without else B * T])
         digests.append(digest(mine))
     return digests
 

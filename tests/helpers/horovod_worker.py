@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.agents.returns import played_steps
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import HorovodGroup, LearnerGroup
 from impala_tf.learner.peers import ControlFlags, exchange
@@ -66,7 +67,8 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
     specs = unroll_specs(mine.agent, SPEC, T)
     digests = []
     for update in updates:
-        mine.update(batch(specs, group.rank, update), [True, True])
+        played = [played_steps(batch(specs, rank, update)) for rank in (0, 1)]
+        mine.update(batch(specs, group.rank, update), played)
         digests.append(digest(mine))
     return digests
 
@@ -74,11 +76,11 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
 def one_is_late(group: LearnerGroup, mine: Learner) -> float | None:
     """Returns the seconds of an all-reduce to which learner 1 comes 5 s late."""
     batches = [batch(unroll_specs(mine.agent, SPEC, T), group.rank, update) for update in (1, 2)]
-    mine.update(batches[0], [True, True])  # makes the graph, if it is not there yet
+    mine.update(batches[0], [B * T, B * T])  # makes the graph, if it is not there yet
     group.gather(None)
     if group.rank == 1:
         time.sleep(5)
-    mine.update(batches[1], [True, True])
+    mine.update(batches[1], [B * T, B * T])
     return mine.all_reduce_s
 
 
@@ -88,7 +90,8 @@ def reference() -> Learner:
     specs = unroll_specs(alone.agent, SPEC, T)
     for update in range(UPDATES):
         both = [batch(specs, rank, update) for rank in (0, 1)]
-        alone.update(tf.nest.map_structure(lambda *p: tf.concat(p, 0), *both), [True, True])
+        played = [played_steps(each) for each in both]
+        alone.update(tf.nest.map_structure(lambda *p: tf.concat(p, 0), *both), played)
     return alone
 
 
@@ -115,8 +118,9 @@ def main(directory: str) -> None:
     joined.synchronize()
     specs = unroll_specs(joined.agent, SPEC, T)
     own_flags = ControlFlags(group.rank == 1, False, False)
-    agreed, has_batch = exchange(group, own_flags, group.rank == 0)
-    joined.update(batch(specs, 0, 0) if group.rank == 0 else None, has_batch)
+    own = batch(specs, 0, 0) if group.rank == 0 else None
+    agreed, played = exchange(group, own_flags, None if own is None else played_steps(own))
+    joined.update(own, played)
 
     found = {
         "rank": group.rank,
@@ -124,6 +128,9 @@ def main(directory: str) -> None:
         "digests": digests,
         "after_resume": after_resume,
         "agent_steps": first.agent_steps,
+        "played": sum(
+            played_steps(batch(specs, rank, update)) for rank in (0, 1) for update in range(UPDATES)
+        ),
         "environment_frames": first.environment_frames,
         "resumed_updates": resumed.learner_updates,
         "joined": [digest(joined), joined.agent_steps, agreed.stop],

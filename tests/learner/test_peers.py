@@ -70,11 +70,12 @@ class Group:
         own = np.array(nest)
         flags, places = np.split(own, [len(NO_FLAGS)])
         self.sent.append(ControlFlags(*(bool(flag) for flag in flags)))
-        places[list(self.with_batch)] = 1
+        places[list(self.with_batch)] = 1 + 7  # played steps
         return np.concatenate([flags + np.array(self.flags, float), places])
 
     def agree(self, has_batch: bool) -> list[bool]:
-        return self.peers.agree(NO_FLAGS, has_batch)[1]
+        steps = self.peers.agree(NO_FLAGS, 4 if has_batch else None)[1]
+        return [each is not None for each in steps]
 
     def update(self) -> None:
         """Waits for a batch for no time, and updates with it."""
@@ -104,11 +105,12 @@ def test_a_flag_of_one_learner_is_set_for_all(flag: str) -> None:
     """Learners that disagree about the end would wait for each other for ever."""
     group: Any = Group()
     group.with_batch, group.flags = {1}, NO_FLAGS._replace(**{flag: True})
-    expected = group.flags, [True, True, False]
-    assert peers.exchange(group, NO_FLAGS, True) == expected
+    expected = group.flags, [4, 7, None]
+    assert peers.exchange(group, NO_FLAGS, 4) == expected
     own, group.flags = group.flags, NO_FLAGS
-    assert peers.exchange(group, own, True) == expected
-    assert peers.exchange(LearnerGroup(), own, False) == (own, [False])
+    assert peers.exchange(group, own, 4) == expected
+    assert peers.exchange(LearnerGroup(), own, None) == (own, [None])
+    assert peers.exchange(LearnerGroup(), own, 0) == (own, [0]), "a batch of resets is a batch"
 
 
 # When the group updates.
@@ -142,9 +144,9 @@ def test_a_learner_that_has_no_batch_for_a_minute_lets_the_others_go_on() -> Non
 def test_a_stop_does_not_wait_for_batches_and_uses_those_that_are_there() -> None:
     group = Group()
     group.with_batch, group.flags = {1}, ControlFlags(True, False, False, wait=True)
-    flags, has_batch = group.peers.agree(NO_FLAGS, has_batch=True)
+    flags, steps = group.peers.agree(NO_FLAGS, 4)
     assert flags.stop
-    assert has_batch == [True, True, False]
+    assert steps == [4, 7, None]
 
 
 # What it warns about.

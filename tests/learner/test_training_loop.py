@@ -7,6 +7,7 @@ import errno
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class FakeLearner:
         if unrolls is None:
             self.joined.append(self.learner_updates)
             return None
-        self.batches.append(unrolls)
+        self.batches.append(unrolls.number)
         return f"stats of {self.learner_updates}"
 
 
@@ -64,10 +65,14 @@ class FakeBatches:
 
     def get(self, timeout_s: float) -> Any:
         try:
-            return next(self._batches)
+            batch = next(self._batches)
         except StopIteration:
             self.closed = True
             return None
+        if batch is None:
+            return None
+        env_outputs = SimpleNamespace(autoreset=np.zeros((4, 6), bool))
+        return SimpleNamespace(number=batch, env_outputs=env_outputs)
 
 
 class World:

@@ -10,9 +10,11 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.agents.agent import Agent
+from impala_tf.agents.agent import Agent, agent_of
+from impala_tf.agents.returns import played_steps
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import explained_variance
 from impala_tf.learner.policy import time_major
 from impala_tf.learner.step import dense_gradients
@@ -82,11 +84,39 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
     once.restore_counters(start)  # so that the learning rate is the same for the second step
     second = once.update(unrolls)
     counts = (twice.learner_updates, twice.agent_steps, twice.environment_frames)
-    assert counts == (2, B * T, 4 * B * T)
+    assert counts == (2, played_steps(unrolls), 4 * played_steps(unrolls))
     assert stats is not None and first is not None and second is not None
     np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"algorithm": "impala", "updates_per_batch": 3},
+        {"algorithm": "ppo", "minibatches": 3},
+        {"algorithm": "pqn", "minibatches": 3},
+        {"algorithm": "dqn", "replay_start_steps": 0},
+    ],
+    ids=lambda flags: flags["algorithm"],
+)
+def test_a_frame_is_a_step_that_was_played(flags: dict[str, Any]) -> None:
+    """Steps in which an environment only resets would be half of all frames of one-step games."""
+    settings = config(agent_name="MLPAgent", **flags)
+    agent = agent_of(settings.agent, SPEC)
+    learner = Learner(agent, SPEC, settings, LearnerGroup())
+    unrolls = batch(agent)
+    resets = np.zeros((B, T + 1), bool)
+    resets[:, 0] = True  # belongs to the unroll before
+    resets[1, 2] = resets[2, 1] = resets[2, 3] = True
+    env_outputs = unrolls.env_outputs._replace(autoreset=tf.constant(resets))
+    if flags["algorithm"] == "dqn":
+        unrolls = unrolls._replace(td_errors=tf.ones((B, T)))
+    for updates in (1, 2):
+        learner.update(unrolls._replace(env_outputs=env_outputs))
+        assert learner.agent_steps == updates * (B * T - 3)
+        assert learner.environment_frames == 4 * learner.agent_steps
 
 
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent", "SeparateMLPAgent"])
@@ -108,10 +138,10 @@ def test_three_updates_equal_those_by_hand(agent_name: str, flags: dict[str, Any
         unrolls = batch(agent, seed=update)
         gradients = gradients_of(agent, unrolls, settings)
         assert global_norm(gradients) > 0.5  # above one of the clips, below the other
-        stats = learner.update(unrolls)
+        stats = learner.update(unrolls, [B * T])
         assert stats is not None
         np.testing.assert_allclose(stats.gradient_norm, global_norm(gradients), rtol=1e-4)
-        # Annealed linearly from 0.05 at frame 0 to 0 after 10 updates.
+        # Annealed linearly from 0.05 at frame 0 to 0 after 10 batches without resets.
         by_hand.update(gradients, learning_rate=0.05 * (1 - update / 10))
         by_hand.assert_equals(learner)
 
@@ -156,13 +186,13 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0], others[1], strict=True)]
     by_hand = ByHand(settings, learner.parameters())
     by_hand.update(mean, learning_rate=0.05)
-    stats = learner.update(unrolls, [True, True, True, False])
+    stats = learner.update(unrolls, [B * T, B * T, 3, None])
     assert stats is not None
     np.testing.assert_allclose(stats.gradient_norm, global_norm(mean), rtol=1e-4)
     by_hand.assert_equals(learner)
-    # Frames count over all learners: three batches, 4 frames a step.
-    assert learner.agent_steps == 3 * B * T
-    assert learner.environment_frames == 4 * 3 * B * T
+    # Frames count over all learners, 4 frames a step.
+    assert learner.agent_steps == 2 * B * T + 3
+    assert learner.environment_frames == 4 * learner.agent_steps
 
 
 def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
@@ -173,7 +203,7 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
     by_hand = ByHand(settings, learner.parameters())
     by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
-    assert learner.update(None, [False, True]) is None
+    assert learner.update(None, [None, B * T]) is None
     by_hand.assert_equals(learner)
     assert learner.counters() == {
         "learner_updates": 1,
@@ -189,7 +219,7 @@ def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
     steps: list[int] = []
     while not learner.done:
         rates.append(learner.learning_rate)
-        learner.update(batch(agent), on_step=lambda: steps.append(learner.learner_updates))
+        learner.update(batch(agent), [B * T], lambda: steps.append(learner.learner_updates))
     assert len(steps) == 10
     np.testing.assert_allclose(rates, 0.05 * (1 - np.arange(10) / 10), rtol=1e-6)
     assert learner.learning_rate == 0

@@ -128,7 +128,7 @@ def test_an_update_without_any_batch_does_not_change_the_kl_schedule() -> None:
     group = GroupOf(sent(agent, 1, scale=0.0))
     learner = Learner(agent, SPEC, settings, group)  # type: ignore[arg-type]
     before = learner.learning_rate
-    learner.update(None, [False, False])
+    learner.update(None, [None, None])
     assert learner.learning_rate == before
-    learner.update(batch(agent), [True, False])
+    learner.update(batch(agent), [B * T, None])
     assert learner.learning_rate != before

@@ -101,7 +101,7 @@ def test_an_actor_gets_parameters_before_all_its_unrolls_are_too_old(build: Buil
             agent_outputs=actions, parameter_version=unrolls.parameter_version * 0
         )
         while learner.parameter_version - version < 8:
-            learner.update(batch, [True])
+            learner.update(batch)
             parts.store.publish(learner.parameter_version, learner.parameters())
         assert actor.fetch_parameters(version) is not None
     finally:
