@@ -29,6 +29,7 @@ from impala_tf.machine.process_lifetime import (
     exit_in_time,
     ignore_stop_requests,
     print_stacks_on_request,
+    say_done,
     stop_with_parent,
 )
 
@@ -230,7 +231,9 @@ def main() -> int:
     stop_with_parent()
     print_stacks_on_request()
     try:
-        return _command(sys.argv[1:])
+        status = _command(sys.argv[1:])
+        say_done()
+        return status
     except ConfigError as error:
         return command_line.fail(error)
     except KeyboardInterrupt:

@@ -19,6 +19,9 @@ from typing import TypeVar
 Result = TypeVar("Result")
 PARENT_VARIABLE = "IMPALA_TF_PARENT"
 """Environment variable with the parent's process id; the child then ends when the parent does."""
+TOLD_VARIABLE = "IMPALA_TF_TOLD"
+"""Environment variable with the descriptor of a file, to which the child adds BEGAN and DONE."""
+BEGAN, DONE = b"b", b"d"
 
 STDOUT, STDERR = 1, 2
 """File descriptors."""
@@ -28,6 +31,7 @@ _POLL_S = 0.2
 _SAME_S, _SAME_SIGTERM_S = 0.5, 10.0
 _DESCRIPTORS = 65_536
 _THREADS_S = 5.0
+_told: list[int] = []  # see TOLD_VARIABLE
 
 
 class StopRequest:
@@ -160,12 +164,27 @@ def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> Non
 def stop_with_parent() -> None:
     """Asks this process to stop (SIGTERM) when its parent ends, if PARENT_VARIABLE is set.
 
-    Call this first: the parent may end while this process is still importing TensorFlow.
+    Call this first: the parent may end while this process is still importing TensorFlow. From here
+    on, the parent takes any end without `say_done` for a failure.
     """
     # Removed from the environment, because it does not apply to this process's own children.
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent:
         die_with_parent(int(parent), signal.SIGTERM)
+    if told := os.environ.pop(TOLD_VARIABLE, None):
+        os.set_inheritable(int(told), False)
+        _told.append(int(told))
+        os.write(int(told), BEGAN)
+
+
+def say_done() -> None:
+    """Tells the parent that this process has done its work: its code, or a level's, may exit, too.
+
+    See `supervision.LEFT_WORK`.
+    """
+    with contextlib.suppress(OSError):  # a level has closed it
+        for told in _told:
+            os.write(told, DONE)
 
 
 def print_stacks_on_request() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 from impala_tf.printable import printable
@@ -19,16 +18,17 @@ MAX_BYTES = 20 * 2**20
 
 
 def limit(path: Path) -> None:
-    """Moves the content of a large log to NAME.log.1, whose old content is replaced.
+    """Moves the last MAX_BYTES of a larger log to NAME.log.1, whose old content is replaced.
 
     The file itself stays, because processes append to it. A few lines may be lost meanwhile.
     """
     try:
-        if path.stat().st_size <= MAX_BYTES:
+        if (size := path.stat().st_size) <= MAX_BYTES:
             return
         earlier = path.with_name(f"{path.name}.1")
         try:
-            shutil.copyfile(path, earlier)
+            with path.open("rb") as log, earlier.open("wb") as copy:
+                os.sendfile(copy.fileno(), log.fileno(), size - MAX_BYTES, MAX_BYTES)
         except OSError:  # on a full disk, the newest lines matter most
             earlier.unlink(missing_ok=True)
         os.truncate(path, 0)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from impala_tf.machine import process_logs
-from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.machine.process_lifetime import BEGAN, PARENT_VARIABLE, TOLD_VARIABLE
 from impala_tf.machine.restart_budget import RestartBudget
 
 STOP_TIMEOUT_S = 90.0
@@ -30,6 +30,8 @@ Its last line says why."""
 REGROUP = 4
 """Exit status of a learner that must restart with another group of learners, because one was lost
 or has returned. This is not a failure."""
+LEFT_WORK = 256
+"""In place of exit status 0: the process did not say that it was done. A level has called exit."""
 REGROUP_SIGNAL = signal.SIGUSR2
 """Makes a learner end its group with REGROUP, after a checkpoint. SIGTERM would end the whole
 run."""
@@ -40,7 +42,6 @@ ENDED_AS_TOLD = (
 """Exit statuses of a learner that has stopped as told, and lost nothing."""
 _REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2
-_LOG_CHECK_S = 5.0
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """Errors from starting a process that another try would not solve."""
 
@@ -221,15 +222,20 @@ class SupervisedProcess(threading.Thread):
     def _run_once_or_fail(self) -> int:
         """Like `_run_once`; a failed start, such as for lack of memory, counts as a failed run."""
         try:
-            return self._run_once()
+            with os.fdopen(os.memfd_create("told"), "rb") as told:
+                return self._run_once(told.fileno())
         except _CANNOT_RUN:
             raise
         except OSError as error:
             self._event(f"could not be started: {error}")
             return os.EX_OSERR
 
-    def _run_once(self) -> int:
-        """Runs the process until it exits; returns its exit status, or -N for signal N."""
+    def _run_once(self, told: int) -> int:
+        """Runs the process until it exits; returns its exit status, or -N for signal N.
+
+        Args:
+          told: see `process_lifetime.TOLD_VARIABLE`.
+        """
         command = self.command
         path = Path(command.log_path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -239,9 +245,10 @@ class SupervisedProcess(threading.Thread):
             **self._environment(),
             **command.environment,
             PARENT_VARIABLE: str(os.getpid()),
+            TOLD_VARIABLE: str(told),
         }
         with path.open("ab") as log:
-            pid = _start(command, environment, log)
+            pid = _start(command, environment, log, told)
         self._started_s = time.monotonic()
         self._update(
             state="running",
@@ -252,7 +259,6 @@ class SupervisedProcess(threading.Thread):
             detail="",
         )
         kill_at_s: float | None = None
-        check_log_s = 0.0
         while not _has_ended(pid):
             if (self._stopping or self._restarting) and kill_at_s is None:
                 kill_at_s = time.monotonic() + command.stop_timeout_s
@@ -268,13 +274,13 @@ class SupervisedProcess(threading.Thread):
             if self._killing:
                 self._killing = False
                 os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > check_log_s:
-                check_log_s = time.monotonic() + _LOG_CHECK_S
-                process_logs.limit(path)
+            process_logs.limit(path)
             time.sleep(_TICK_S)
         # Kill what it has left running. It is not reaped yet, so its group id was not reused.
         os.killpg(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if status == 0 and os.pread(told, 2, 0) == BEGAN:
+            status = LEFT_WORK
         self._update(pid=None, pid_ticks=None, exit_status=status)
         return status
 
@@ -359,6 +365,8 @@ def describe(status: int) -> str:
     """Returns an exit status in words."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
+    if status == LEFT_WORK:
+        return "its code, or that of a level, called exit (exit status 0)"
     return "its group ended" if status == REGROUP else f"exit status {status}"
 
 
@@ -367,7 +375,7 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _start(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
+def _start(command: Command, environment: Mapping[str, str], log: IO[bytes], told: int) -> int:
     """Starts a command in a process group of its own; returns its process id. Raises OSError."""
     process = subprocess.Popen(
         command.argv,
@@ -376,6 +384,7 @@ def _start(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> 
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
+        pass_fds=(told,),
         process_group=0,  # so that Ctrl-C in a terminal reaches this process only
     )
     process.returncode = 0  # so that Popen does not wait for it: the caller does

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 
 import pytest
 
@@ -15,6 +16,7 @@ from impala_tf.machine.supervision import (
     SupervisedProcess,
     start_ticks,
 )
+from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 
 
@@ -49,6 +51,26 @@ def test_a_process_that_is_done_is_not_restarted(tmp_path):
 def test_a_process_is_restarted_until_it_succeeds(tmp_path):
     script = "echo started >> starts; [ $(wc -l < starts) = 4 ]"
     assert outcome(supervised(tmp_path, script)) == ("finished", 0, 3)
+
+
+LEVEL_THAT_EXITS = """
+import os, pathlib
+from impala_tf.machine.process_lifetime import say_done, stop_with_parent
+stop_with_parent()
+if not pathlib.Path("again").exists():
+    pathlib.Path("again").touch()
+    os._exit(0)
+say_done()
+"""
+
+
+def test_a_process_whose_level_exits_is_not_done_but_lost(tmp_path):
+    """The run went on without any actor, and said nothing."""
+    (tmp_path / "level.py").write_text(LEVEL_THAT_EXITS)
+    environment = {"PYTHONPATH": str(PROJECT)}
+    script = f"exec {sys.executable} level.py"
+    assert outcome(supervised(tmp_path, script, environment=environment)) == ("finished", 0, 1)
+    assert "called exit" in (tmp_path / "logs" / "log").read_text()
 
 
 def test_the_log_says_what_failed_and_when_no_restart_is_left(tmp_path):
@@ -232,7 +254,6 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
 
 def test_a_log_that_grows_without_end_keeps_its_newest_part(tmp_path, monkeypatch):
     monkeypatch.setattr(process_logs, "MAX_BYTES", 10_000)
-    monkeypatch.setattr(supervision, "_LOG_CHECK_S", 0.3)
     log = tmp_path / "actor-0.log"
     script = "seq -f 'line %g' 4000; while [ -s actor-0.log ]; do sleep .1; done; echo last"
     process = SupervisedProcess(Command("actor-0", ("sh", "-c", script), str(tmp_path), str(log)))
@@ -240,6 +261,7 @@ def test_a_log_that_grows_without_end_keeps_its_newest_part(tmp_path, monkeypatc
     process.join(60)
     earlier = log.with_name("actor-0.log.1").read_text().splitlines()
     assert earlier[-1] == "line 4000"
+    assert log.with_name("actor-0.log.1").stat().st_size <= 10_000
     assert log.read_text().splitlines()[0] == "last"
     assert log.stat().st_size < 10_000
 
@@ -251,7 +273,7 @@ def test_a_log_on_a_full_disk_is_shortened(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(process_logs.shutil, "copyfile", full)
+    monkeypatch.setattr(process_logs.os, "sendfile", full)
     monkeypatch.setattr(process_logs, "MAX_BYTES", 50)
     process_logs.limit(log)
     assert log.read_text() == ""
