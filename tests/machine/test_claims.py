@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +31,27 @@ def test_a_claim_of_a_path_is_for_the_folders_that_its_process_sees(tmp_path: Pa
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("this user may make no mount namespace")
         assert subprocess.check_output([*apart, *command]) == b"True\n"
+
+
+STRANGER = """
+import os, pathlib, socket, sys
+from impala_tf.machine import claims
+os.setuid(65534)
+os.getuid = lambda: 0
+with claims.claimed(f"run in {claims.name_of(pathlib.Path(sys.argv[1]))}") as is_only:
+    print(is_only, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+def test_another_user_cannot_keep_a_run_from_starting(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STRANGER, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as stranger:
+        assert stranger.stdout is not None and stranger.stdout.readline() == b"True\n"
+        with claimed(f"run in {name_of(tmp_path)}") as is_only:
+            assert is_only
+            ours = [sys.executable, "-c", CLAIM, str(tmp_path)]
+            assert subprocess.check_output(ours) == b"False\n"
+        stranger.communicate()
