@@ -29,6 +29,7 @@ _RESTART = ".restart"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
 )
+_ALL = 2**63  # more frames than a row can have
 
 
 class Writer(Protocol):
@@ -57,11 +58,18 @@ class CsvWriter:
         self._columns = columns
         self._header = ",".join(columns) + "\n"
         self._descriptor: int | None = None
+        self._written: tuple[int, int] | None = None  # see `_state`
 
     def write(self, row: Row) -> None:
         """Appends a row. Raises KeyError for a name that is not a column."""
         for name in row:
             self._columns[name]
+        if self._written and self._written != self._state() and self._path.parent.is_dir():
+            # Somebody has moved or cut the file: a new one needs a header.
+            try:
+                self.rewind(_ALL)
+            except (LookupError, ValueError) as error:  # what is there now is no run's
+                raise OSError(errno.EEXIST, str(error), str(self._path)) from error
         self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
     def rewind(self, environment_frames: int | None) -> None:
@@ -134,6 +142,15 @@ class CsvWriter:
         if os.write(descriptor, data) != len(data):
             os.ftruncate(descriptor, size)  # a partial line would corrupt the next one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        self._written = self._state()
+
+    def _state(self) -> tuple[int, int]:
+        """Returns which file has the path now, and its size; zeros without a file."""
+        try:
+            state = self._path.stat()
+        except FileNotFoundError:
+            return 0, 0
+        return state.st_ino, state.st_size
 
 
 def _cell(value: float | int | str | None) -> str:

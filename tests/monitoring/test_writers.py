@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,28 @@ def test_a_run_killed_before_its_first_row_can_be_started_again(tmp_path):
     writer.rewind(None)
     writer.write(row(100))
     assert frames_in(path) == [100]
+
+
+def test_a_file_that_was_cut_or_moved_under_a_run_goes_on_with_a_header(tmp_path):
+    path = tmp_path / "metrics.csv"
+    writer = CsvWriter(path)
+    for frames in (100, 200):
+        writer.write(row(frames))
+    os.truncate(path, 0)
+    writer.write(row(300))
+    assert frames_in(path) == [300]
+    os.truncate(path, path.stat().st_size - 5)
+    writer.write(row(400))
+    assert frames_in(path) == [400]
+    path.rename(tmp_path / "moved.csv")
+    writer.write(row(500))
+    assert (frames_in(tmp_path / "moved.csv"), frames_in(path)) == ([400], [500])
+    path.write_text("notes\n")
+    with pytest.raises(OSError, match="other columns"):  # and the run goes on
+        writer.write(row(600))
+    path.unlink()
+    writer.write(row(700))
+    assert frames_in(path) == [700]
 
 
 def test_two_runs_cannot_write_one_file(tmp_path):
