@@ -6,11 +6,15 @@ import contextlib
 import errno
 import fcntl
 import itertools
+import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
+_MOST_JSON_BYTES = 64 * 2**20
 _OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.json")
 
 
@@ -129,6 +133,39 @@ def _renamed(path: Path) -> Path:
     candidates = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     target = next(candidate for candidate in candidates if not candidate.exists())
     return path.rename(target)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file that somebody else may have put there.
+
+    Raises:
+      OSError: it cannot be read, or reading could wait or never end, as from a FIFO or a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object that somebody else may have written.
+
+    Raises:
+      OSError: see `open_regular`.
+      ValueError: it is too large, or no JSON object.
+    """
+    with open_regular(path) as file:
+        content = file.read(_MOST_JSON_BYTES + 1)
+    if len(content) > _MOST_JSON_BYTES:
+        raise ValueError(f"has more than {_MOST_JSON_BYTES:,} bytes")
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("is no JSON object")
+    return value
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError
+from impala_tf.logdir import open_regular, read_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -60,16 +62,81 @@ def write_manifest(folder: Path) -> None:
 def read_state(checkpoint: Path) -> Any:
     """Returns the state given to `write_state`, after comparing every file with the manifest.
 
+    Whoever wrote the folder, its files have an end, and the state is like a run's.
+
     Raises:
-      DamagedError: a file is missing, unreadable or changed.
+      DamagedError: a file is missing, unreadable or changed, or not as a run writes it.
       ConfigError: it has another format.
     """
-    for name, written in _read_json(checkpoint / MANIFEST, "files").items():
-        try:
-            compare(checkpoint / name, name, written)
-        except OSError as error:
-            raise DamagedError(f"{name}: {error.strerror}") from error
-    return _read_json(checkpoint / "state.json", "state")
+    name = MANIFEST
+    try:
+        manifest = read_json(checkpoint / name)
+        for name, written in dict(manifest["files"]).items():
+            compare(checkpoint / Path(name).name, name, written)
+        for path in checkpoint.iterdir():  # TensorFlow reads what the manifest lacks, too
+            name = path.name
+            open_regular(path).close()
+        name = "state.json"
+        content = read_json(checkpoint / name)
+        # A file alone with another format is a file with a changed bit.
+        if type(content["format"]) is int and content["format"] == manifest["format"] != FORMAT:
+            raise ConfigError(
+                f"{checkpoint / MANIFEST}: has format {manifest['format']}, but this version of"
+                f" impala_tf reads format {FORMAT}; use the version that wrote it"
+            )
+        if not content["format"] == manifest["format"] == FORMAT or not _is_of_run(content):
+            raise ValueError("not as a run writes it")
+    except ConfigError:
+        raise
+    except OSError as error:
+        raise DamagedError(f"{name}: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"{name} is unreadable: {error}") from error
+    return content["state"]
+
+
+def _is_of_run(content: Any) -> bool:
+    """Tells whether state.json has all that its readers use, and its numbers are possible ones."""
+    match content:
+        case {
+            "state": {
+                "identity": dict(),
+                "run_id": str(run_id),
+                "counters": {
+                    "learner_updates": int(updates),
+                    "agent_steps": int(steps),
+                    "environment_frames": int(frames),
+                    "kl_factor": float(factor),
+                },
+                "recorder": {
+                    "wall_time_s": float(wall_time_s),
+                    "episodes": window,
+                    "level_episodes": list() | None as windows,
+                },
+            }
+        }:
+            return (
+                re.fullmatch(r"\w{1,64}", run_id) is not None
+                and all(0 <= count < 2**63 for count in (updates, steps, frames))
+                and all(map(math.isfinite, (factor, wall_time_s)))
+                and all(map(_is_window, [window, *(windows or [])]))
+            )
+    return False
+
+
+def _is_window(window: Any) -> bool:
+    """Tells whether a value is what `EpisodeWindow.state` returns."""
+    match window:
+        case {"count": int(count), "last": list(episodes)}:
+            return 0 <= count < 2**63 and all(map(_is_episode, episodes))
+    return False
+
+
+def _is_episode(episode: Any) -> bool:
+    match episode:
+        case [float(), int(length), int(), int(), list(infos)]:
+            return abs(length) < 2**63 and all(isinstance(n, float | None) for n in infos)
+    return False
 
 
 class Newest(NamedTuple):
@@ -160,7 +227,7 @@ def _is_alive(pid: int) -> bool:
 def compare(path: Path, name: str, written: Mapping[str, Any]) -> None:
     """Raises DamagedError if a file does not match its `fingerprint`; OSError if unreadable."""
     if (size := path.stat().st_size) != written["size"]:
-        raise DamagedError(f"{name} has {size:,} bytes, not {written['size']:,}")
+        raise DamagedError(f"{name} has {size:,} bytes, not {written['size']}")
     if fingerprint(path, size) != written:
         raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
 
@@ -168,24 +235,8 @@ def compare(path: Path, name: str, written: Mapping[str, Any]) -> None:
 def fingerprint(path: Path, size: int) -> dict[str, Any]:
     """Returns the manifest's entry for the first `size` bytes of a file."""
     digest, remaining = hashlib.sha256(), size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while remaining > 0 and (chunk := file.read(min(remaining, 1 << 20))):
             digest.update(chunk)
             remaining -= len(chunk)
     return {"size": size, "sha256": digest.hexdigest()}
-
-
-def _read_json(path: Path, key: str) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        written_by, value = int(content["format"]), content[key]
-    except OSError as error:
-        raise DamagedError(f"{path.name}: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedError(f"{path.name} is unreadable: {error}") from error
-    if written_by != FORMAT:
-        raise ConfigError(
-            f"{path}: has format {written_by}, but this version of impala_tf reads format {FORMAT};"
-            " use the version that wrote it"
-        )
-    return value

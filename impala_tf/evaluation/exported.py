@@ -19,7 +19,7 @@ from impala_tf.agents.interface import AgentInterface, Policy, num_logits
 from impala_tf.agents.sampling import Sampler, epsilon_greedy_of, greedy_of, sampler_of
 from impala_tf.config import ConfigError, EnvironmentConfig, Given
 from impala_tf.environments.observations import layout_of
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, read_json
 from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
 FORMAT = 1
@@ -83,7 +83,7 @@ def read(folder: Path) -> About:
     """
     path = Logdir(folder).agent
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         version = content.pop("format")
         about = About(**content) if version == FORMAT else None
     except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:

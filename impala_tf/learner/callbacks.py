@@ -12,7 +12,7 @@ from typing import Any
 
 from impala_tf.callbacks import Callback
 from impala_tf.config import ConfigError, RunConfig, plug_ins
-from impala_tf.logdir import Logdir, write_atomically
+from impala_tf.logdir import Logdir, read_json, write_atomically
 from impala_tf.monitoring.metrics import Row
 from impala_tf.monitoring.rows import GAMES, Score
 from impala_tf.monitoring.writers import CsvWriter
@@ -87,9 +87,9 @@ class KeepBest(Callback):
         self._score_of, self._name = score_of, name
         self._last: Score | None = None
         try:
-            note = json.loads(self._note.read_text())
+            note = read_json(self._note)
             self._best = Score(float(note[name]), int(note["games"]))
-        except FileNotFoundError:
+        except (OSError, ArithmeticError, LookupError, TypeError, ValueError):  # none, or damaged
             self._best = Score(float("-inf"), 0)
 
     def on_row(self, row: Mapping[str, Any]) -> None:

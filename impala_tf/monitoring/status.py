@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict, cast
 
-from impala_tf.logdir import write_atomically
+from impala_tf.logdir import read_json, write_atomically
 
 State = Literal["starting", "training", "stopping", "stopped", "done", "failed"]
 """`stopped`, `done` and `failed` are final: stopped can be resumed, done has finished training."""
@@ -140,7 +140,7 @@ def read_status(path: Path, patience_s: float = 0.0) -> Status | None:
     until_s = time.monotonic() + patience_s
     while True:
         try:
-            status: Status = json.loads(Path(path).read_text(encoding="utf-8"))
+            status = cast(Status, read_json(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError):

@@ -40,8 +40,9 @@ _LAST_S, _LAST_OF_STOPPED_S = 120.0, 30.0
 _PACKED = ("*", "best/**/*", "tensorboard/*", "wandb/run_id")  # besides the checkpoint
 # Whoever wrote a mirror, it must name no other files than these.
 _MEMBER = re.compile(
-    r"(checkpoints|best)/ckpt-\d+/[^/.][^/]*|best/best\.json|config\.(json|yaml)|wandb/run_id"
-    r"|tensorboard/events[^/]+|[a-z_]*metrics(-[a-z]+)?\.csv|evaluation\.csv"
+    r"(checkpoints|best)/ckpt-\d{1,19}/\w[\w.-]{,99}|best/best\.json|config\.(json|yaml)|wandb/run_id"
+    r"|tensorboard/events[\w.-]{,199}|[a-z_]{,50}metrics(-[a-z]{,50})?\.csv|evaluation\.csv",
+    re.ASCII,
 )
 _log = logging.getLogger("impala_tf.learner")
 
@@ -157,7 +158,7 @@ def bring_back(
                     _restore(place, f"{path}/{tar}", config, spec, logdir)
                     say(f"restored from {name}: checkpoint at {int(tar[18:33]):,} frames")
                     return
-                except (DamagedError, tarfile.TarError) as why:
+                except DamagedError as why:
                     say(f"{name}: {tar} is damaged ({why})")
                     place.mv(f"{path}/{tar}", f"{path}/damaged-{tar}")
         if tars and not here:
@@ -173,15 +174,21 @@ def _restore(place: Any, tar: str, config: Config, spec: EnvironmentSpec, logdir
     logdir.path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=logdir.path) as folder:
         copy = Logdir(Path(folder))
+        if place.info(tar)["type"] != "file":
+            raise DamagedError("it is no regular file")
         place.get_file(tar, f"{folder}/tar")
-        with tarfile.open(f"{folder}/tar") as archive:
-            names = archive.getnames()
-            if not all(_MEMBER.fullmatch(each.name) and each.isfile() for each in archive):
-                raise DamagedError("it has files that no run has")
-            archive.extractall(folder)
-        (checkpoint,) = files.checkpoints(copy.checkpoints)
-        files.read_state(checkpoint)
-        described = provenance.read(copy)
+        try:
+            names = _unpack(Path(folder))
+            (checkpoint,) = files.checkpoints(copy.checkpoints)
+            files.read_state(checkpoint)
+        except (ConfigError, DamagedError, OSError):
+            raise
+        except Exception as error:  # whoever wrote it
+            raise DamagedError(f"{type(error).__name__}: {error}") from error
+        try:
+            described = provenance.read(copy)
+        except ConfigError as error:
+            raise DamagedError(str(error)) from error
         if lines := run_folder.differences(described, config.run.mirror, config, spec, "mirror"):
             raise ConfigError(lines)
         for name in names:
@@ -193,6 +200,20 @@ def _restore(place: Any, tar: str, config: Config, spec: EnvironmentSpec, logdir
         if (final := logdir.checkpoints / checkpoint.name).exists():
             files.set_aside(final)
         checkpoint.rename(final)
+
+
+def _unpack(folder: Path) -> list[str]:
+    """Unpacks the file `tar` of a folder there; returns the names of the files."""
+    tar = folder / "tar"
+    names, left = [], tar.stat().st_size
+    with tarfile.open(tar, "r:") as archive:
+        for each in archive:
+            left -= each.size  # files with holes may have more than the tar
+            if not (_MEMBER.fullmatch(each.name) and each.isfile() and each.size >= 0 <= left):
+                raise DamagedError("it has files that no run has")
+            names.append(each.name)
+        archive.extractall(folder)
+    return names
 
 
 class MirrorUploads(Callback):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import platform
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from impala_tf.config import (
     memory_here,
     user_commands,
 )
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, read_json
 from impala_tf.types import EnvironmentSpec
 
 _PACKAGES = (
@@ -129,7 +128,7 @@ def read(logdir: Logdir) -> dict[str, Any]:
       ConfigError: it is no run's.
     """
     try:
-        described = json.loads(logdir.config.read_text(encoding="utf-8"))
+        described = read_json(logdir.config)
         parts = [described["flags"], described.setdefault("sources", {})]
     except (FileNotFoundError, NotADirectoryError):
         return {}

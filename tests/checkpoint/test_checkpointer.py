@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ import tensorflow as tf
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible
-from impala_tf.checkpoint.files import checkpoints, find
+from impala_tf.checkpoint.files import checkpoints, find, write_manifest
 from impala_tf.config import ConfigError
+from tests.helpers.states import state
 
 
 class Run:
@@ -49,7 +51,7 @@ def saved_run(directory: Path, steps: int) -> dict[int, list[np.ndarray]]:
     values = {}
     for step in range(1, steps + 1):
         run.train(step)
-        run.checkpointer.save({"learner_updates": step}, step)
+        run.checkpointer.save(state(step), step)
         values[step] = run.values()
     return values
 
@@ -57,11 +59,11 @@ def saved_run(directory: Path, steps: int) -> dict[int, list[np.ndarray]]:
 def test_a_resumed_run_continues_exactly_as_if_it_had_not_stopped(tmp_path):
     run = Run(tmp_path)
     run.train()
-    run.checkpointer.save({"learner_updates": 1, "rows": [1.5, None]}, 1)
+    run.checkpointer.save(state(1, rows=[1.5, None]), 1)
     run.train()
 
     resumed = Run(tmp_path)
-    assert resumed.checkpointer.restore() == {"learner_updates": 1, "rows": [1.5, None]}
+    assert resumed.checkpointer.restore() == state(1, rows=[1.5, None])
     assert resumed.checkpointer.latest == tmp_path / "ckpt-000000000001"
     resumed.train()
     assert_same(resumed.values(), run.values())
@@ -78,7 +80,7 @@ def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
     """To TensorFlow, `[` and a backslash are one when it reads, but not when it writes."""
     values = saved_run(tmp_path / name, 1)
     run = Run(tmp_path / name)
-    assert run.checkpointer.restore() == {"learner_updates": 1}
+    assert run.checkpointer.restore() == state(1)
     assert_same(run.values(), values[1])
 
 
@@ -95,11 +97,11 @@ def test_the_three_newest_checkpoints_are_kept(tmp_path):
 def test_a_checkpoint_without_another_update_writes_nothing(tmp_path):
     """As while a replay fills."""
     run = Run(tmp_path)
-    first = run.checkpointer.save({"frames": 1}, 7)
+    first = run.checkpointer.save(state(frames=1), 7)
     before = first.stat()
-    assert run.checkpointer.save({"frames": 2}, 7) == first
+    assert run.checkpointer.save(state(frames=2), 7) == first
     assert first.stat() == before
-    assert Run(tmp_path).checkpointer.restore() == {"frames": 1}
+    assert Run(tmp_path).checkpointer.restore() == state(frames=1)
 
 
 def test_what_is_renamed_is_on_the_disk_and_so_is_its_name_then(tmp_path, monkeypatch):
@@ -117,7 +119,7 @@ def test_what_is_renamed_is_on_the_disk_and_so_is_its_name_then(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(os, "rename", note_rename)
-    checkpoint = Run(tmp_path / "checkpoints").checkpointer.save({}, 1)
+    checkpoint = Run(tmp_path / "checkpoints").checkpointer.save(state(), 1)
     *flushed, renamed, folder = done
     assert renamed == ("rename", checkpoint.name)
     assert folder == ("fsync", "checkpoints")
@@ -126,6 +128,7 @@ def test_what_is_renamed_is_on_the_disk_and_so_is_its_name_then(tmp_path, monkey
 
 
 DATA = "variables.data-00000-of-00001"
+NO_FILES = '{"format": 1, "files": {}}'
 
 
 def flip_a_bit(folder: Path) -> None:
@@ -137,10 +140,78 @@ def flip_a_bit(folder: Path) -> None:
 def forge_the_manifest(folder: Path) -> None:
     """Damage that only TensorFlow can find, because the manifest does not list the file."""
     flip_a_bit(folder)
-    (folder / "manifest.json").write_text('{"format": 1, "files": {}}')
+    (folder / "manifest.json").write_text(NO_FILES)
 
 
+GONE = object()
+
+
+def edit(name: str, *keys: str, to: object = GONE) -> Callable[[Path], object]:
+    """Changes one value of a JSON file; the manifest stays honest."""
+
+    def spoil(folder: Path) -> None:
+        content = inner = json.loads((folder / name).read_text())
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = to
+        if to is GONE:
+            del inner[keys[-1]]
+        (folder / name).write_text(json.dumps(content))
+        if name != "manifest.json":
+            (folder / "manifest.json").unlink()
+            write_manifest(folder)
+
+    return spoil
+
+
+def text(name: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(content)
+
+
+def special(name: str) -> Callable[[Path], object]:
+    def spoil(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return spoil
+
+
+def endless(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").symlink_to("/dev/zero")
+
+
+SIZE = ("manifest.json", "files", DATA, "size")
+DEEP = '{"format": 1, "files": {}, "state": ' + 100_000 * "["
 DAMAGES = {
+    "a FIFO": (special("manifest.json"), "manifest.json: is no regular file"),
+    "a FIFO of TensorFlow": (
+        lambda folder: (special(DATA)(folder), text("manifest.json", NO_FILES)(folder)),
+        "data-00000-of-00001: is no regular file",
+    ),
+    "a device": (endless, "manifest.json: is no regular file"),
+    "deep JSON": (text("manifest.json", DEEP), "manifest.json is unreadable"),
+    "no size": (edit(*SIZE), "size"),
+    "a negative size": (edit(*SIZE, to=-1), "bytes, not"),
+    "a size of text": (edit(*SIZE, to="1"), "bytes, not"),
+    "an endless size": (edit(*SIZE, to=float("inf")), "bytes, not"),
+    "no files": (edit("manifest.json", "files", to=[1]), "manifest.json is unreadable"),
+    "an entry that is a number": (edit(*SIZE[:3], to=1), "unreadable"),
+    "a flipped bit of the format": (edit("manifest.json", "format", to=9), "unreadable"),
+    "a state of text": (edit("state.json", "state", to="x"), "state.json is unreadable"),
+    "no counters": (edit("state.json", "state", "counters"), "state.json is unreadable"),
+    "endless frames": (
+        edit("state.json", "state", "counters", "environment_frames", to=float("inf")),
+        "state.json is unreadable",
+    ),
+    "huge frames": (
+        edit("state.json", "state", "counters", "environment_frames", to=10**400),
+        "state.json is unreadable",
+    ),
+    "games of text": (
+        edit("state.json", "state", "recorder", "episodes", "last", to=["x"]),
+        "state.json is unreadable",
+    ),
     "a file is shorter": (lambda folder: os.truncate(folder / DATA, 9), "data-0.* 9 bytes, not"),
     "a bit is flipped": (flip_a_bit, "data-00000-of-00001 has changed .* SHA-256 differs"),
     "no index": (lambda folder: (folder / "variables.index").unlink(), "index: No such file"),
@@ -159,7 +230,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(tmp_path, ca
     spoil, said = DAMAGES[damage]
     spoil(tmp_path / "ckpt-000000000003")
     run = Run(tmp_path)
-    assert run.checkpointer.restore() == {"learner_updates": 2}
+    assert run.checkpointer.restore() == state(2)
     assert_same(run.values(), values[2])
     (record,) = caplog.records
     assert record.levelname == "WARNING"
@@ -172,24 +243,24 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(tmp_path, ca
 def test_a_damaged_checkpoint_does_not_count_among_the_three(tmp_path, caplog):
     run = Run(tmp_path)
     for step in (10, 20, 30):
-        run.checkpointer.save({"learner_updates": step}, step)
+        run.checkpointer.save(state(step), step)
     flip_a_bit(tmp_path / "ckpt-000000000030")
     resumed = Run(tmp_path)
-    assert resumed.checkpointer.restore() == {"learner_updates": 20}
+    assert resumed.checkpointer.restore() == state(20)
     for step in (21, 22, 23):
-        resumed.checkpointer.save({"learner_updates": step}, step)
+        resumed.checkpointer.save(state(step), step)
     assert [path.name[-2:] for path in checkpoints(tmp_path)] == ["21", "22", "23"]
     assert (tmp_path / "damaged-ckpt-000000000030").is_dir()
     caplog.clear()
-    assert Run(tmp_path).checkpointer.restore() == {"learner_updates": 23}
+    assert Run(tmp_path).checkpointer.restore() == state(23)
     assert caplog.records == []
 
 
 def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
     run = Run(tmp_path)
-    flip_a_bit(run.checkpointer.save({"take": 1}, 3))
-    run.checkpointer.save({"take": 2}, 3)
-    assert Run(tmp_path).checkpointer.restore() == {"take": 2}
+    flip_a_bit(run.checkpointer.save(state(take=1), 3))
+    run.checkpointer.save(state(take=2), 3)
+    assert Run(tmp_path).checkpointer.restore() == state(take=2)
 
 
 def test_an_evaluation_changes_nothing_in_the_folder(tmp_path):
@@ -220,17 +291,17 @@ def test_temporary_folders_of_running_processes_are_kept(tmp_path):
     ended.wait()
     for pid in (ended.pid, os.getpid(), os.getppid()):
         (tmp_path / f".tmp-000000000001-{pid}").mkdir()
-    Run(tmp_path).checkpointer.save({}, 2)
+    Run(tmp_path).checkpointer.save(state(), 2)
     assert [p.name for p in tmp_path.glob(".tmp-*")] == [f".tmp-000000000001-{os.getppid()}"]
 
 
 def test_a_state_that_is_not_json_leaves_no_files(tmp_path):
     run = Run(tmp_path)
     with pytest.raises(TypeError, match="not JSON serializable"):
-        run.checkpointer.save({"loss": tf.constant(1.0)}, 1)
+        run.checkpointer.save(state(loss=tf.constant(1.0)), 1)
     assert list(tmp_path.iterdir()) == []
-    run.checkpointer.save({"loss": 1.0}, 1)
-    assert Run(tmp_path).checkpointer.restore() == {"loss": 1.0}
+    run.checkpointer.save(state(loss=1.0), 1)
+    assert Run(tmp_path).checkpointer.restore() == state(loss=1.0)
 
 
 def test_an_evaluation_restores_only_the_agent(tmp_path):
@@ -239,7 +310,7 @@ def test_an_evaluation_restores_only_the_agent(tmp_path):
     checkpointer = Checkpointer(tmp_path, {"agent": network})
     with pytest.raises(ConfigError, match="does not fit.*optimizer"):
         checkpointer.restore()
-    assert checkpointer.restore(partial=True) == {"learner_updates": 1}
+    assert checkpointer.restore(partial=True) == state(1)
     assert_same([v.numpy() for v in network.variables], values[1][:2])
 
 
@@ -260,7 +331,8 @@ def test_a_checkpoint_of_another_shape_or_without_a_variable_is_refused(tmp_path
 def test_another_format_is_refused_in_one_line_and_not_called_damage(tmp_path, other):
     saved_run(tmp_path, 2)
     file = tmp_path / "ckpt-000000000002" / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format": other}))
+    for name in ("state.json", "manifest.json"):
+        edit(name, "format", to=other)(file.parent)
     with pytest.raises(ConfigError) as refusal:
         Run(tmp_path).checkpointer.restore()
     (line,) = refusal.value.problems
@@ -272,14 +344,14 @@ PONG = {"level_name": "PongNoFrameskip-v4", "num_actions": 6, "observation_shape
 
 def test_another_level_is_refused_before_any_variable_changes(tmp_path):
     run = Run(tmp_path)
-    run.checkpointer.save({"identity": PONG}, 1)
-    assert run.checkpointer.restore(check=lambda state: check_compatible(state["identity"], PONG))
+    run.checkpointer.save(state(identity=PONG), 1)
+    assert run.checkpointer.restore(check=lambda saved: check_compatible(saved["identity"], PONG))
     other = Run(tmp_path, outputs=18)
     before = other.values()
     breakout = {**PONG, "level_name": "BreakoutNoFrameskip-v4", "num_actions": 4}
     with pytest.raises(ConfigError) as refusal:
         other.checkpointer.restore(
-            check=lambda state: check_compatible(state["identity"], breakout, "runs/x")
+            check=lambda saved: check_compatible(saved["identity"], breakout, "runs/x")
         )
     level, actions = refusal.value.problems
     for line, values in ((level, ("Pong", "Breakout")), (actions, ("num_actions 6", " 4"))):

@@ -13,6 +13,7 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec
+from tests.helpers.states import state
 
 SHALLOW = [
     "_heads/_baseline/b", "_heads/_baseline/w", "_heads/_policy/b", "_heads/_policy/w",
@@ -61,7 +62,7 @@ def test_an_agent_reads_the_checkpoints_of_its_format(
         name: np.full(variable.shape, number, np.float32)
         for number, (name, variable) in enumerate(zip(names, agent.variables, strict=True))
     }
-    Checkpointer(tmp_path, {"agent": tree(saved)}).save({"learner_updates": 1}, 1)
-    assert Checkpointer(tmp_path, {"agent": agent}).restore() == {"learner_updates": 1}
+    Checkpointer(tmp_path, {"agent": tree(saved)}).save(state(1), 1)
+    assert Checkpointer(tmp_path, {"agent": agent}).restore() == state(1)
     for variable, expected in zip(agent.variables, saved.values(), strict=True):
         np.testing.assert_array_equal(variable, expected)

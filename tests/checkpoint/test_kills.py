@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from tests.helpers.runs import PROJECT
+from tests.helpers.states import state
 
 # Each fork is killed before another one of the steps on files of its fifth save. They fork from one
 # process, which has imported TensorFlow but not used it yet.
@@ -17,6 +18,7 @@ KILLED_CHILDREN = """
 import itertools, os, signal, sys
 import tensorflow as tf
 from impala_tf.checkpoint.checkpointer import Checkpointer
+from tests.helpers.states import state
 
 STEPS = ("open", "os.mkdir", "os.rename", "shutil.rmtree")
 
@@ -32,7 +34,7 @@ def run(directory, kill_at):
     checkpointer = Checkpointer(directory, {"weights": weights})
     for saving in (1, 2, 3, 4, 5):
         weights.assign([float(saving)] * 1000)
-        checkpointer.save({"saving": saving}, saving)
+        checkpointer.save(state(saving), saving)
 
 for kill_at in itertools.count():
     pid = os.fork()
@@ -60,13 +62,13 @@ def test_a_kill_at_any_step_leaves_the_previous_or_the_new_checkpoint_whole(tmp_
     for directory in sorted(tmp_path.iterdir()):
         weights = tf.Variable([0.0] * 1000)
         checkpointer = Checkpointer(directory, {"weights": weights})
-        state = checkpointer.restore()
-        assert state is not None
-        step = state["saving"]
+        restored_state = checkpointer.restore()
+        assert restored_state is not None
+        step = restored_state["counters"]["learner_updates"]
         np.testing.assert_array_equal(weights.numpy(), np.full(1000, step, np.float32))
         restored.append(step)
         # The next run removes what the killed one left, and keeps three again.
-        checkpointer.save({"saving": 6}, 6)
+        checkpointer.save(state(6), 6)
         names = sorted(path.name for path in directory.iterdir())
         assert (len(names), names[-1]) == (3, "ckpt-000000000006")
         assert all(name.startswith("ckpt-") for name in names)

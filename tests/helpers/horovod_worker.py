@@ -20,6 +20,7 @@ from impala_tf.learner.group import HorovodGroup, LearnerGroup
 from impala_tf.learner.peers import ControlFlags, exchange
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
+from tests.helpers.states import state
 from tests.helpers.unrolls import random_unrolls
 
 SPEC = EnvironmentSpec(
@@ -103,14 +104,14 @@ def main(directory: str) -> None:
     digests = train(group, first, range(10))
     checkpoint = Checkpointer(Path(directory), first.trackables())
     if group.rank == 0:
-        checkpoint.save(first.counters(), first.learner_updates)
+        checkpoint.save(state(counters=first.counters()), first.learner_updates)
     digests += train(group, first, range(10, UPDATES))
 
     resumed = learner(group)
-    state = None
+    saved = None
     if group.rank == 0:
-        state = Checkpointer(Path(directory), resumed.trackables()).restore()
-    resumed.restore_counters(group.gather(state)[0])
+        saved = Checkpointer(Path(directory), resumed.trackables()).restore()
+    resumed.restore_counters(group.gather(saved)[0]["counters"])
     resumed.synchronize()
     after_resume = train(group, resumed, range(10, UPDATES))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from impala_tf.checkpoint import files
 from impala_tf.logdir import Logdir
+from tests.helpers.states import state
 
 
 class Run:
@@ -30,8 +31,7 @@ class Run:
         folder.mkdir(parents=True)
         (folder / "variables.index").write_text("index")
         (folder / "variables.data").write_text(f"{updates} " * 1000)
-        counters = {"learner_updates": updates, "environment_frames": 10 * updates}
-        files.write_state(folder, {"run_id": self.run_id, "counters": counters}, updates)
+        files.write_state(folder, state(updates, run_id=self.run_id), updates)
         files.write_manifest(folder)
         return folder
 

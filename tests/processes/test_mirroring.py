@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -160,7 +162,40 @@ def add(tar: Path, name: str, kind: bytes = tarfile.REGTYPE) -> None:
         archive.addfile(member, io.BytesIO())
 
 
+def pack_again(tar: Path, name: str, content: str) -> None:
+    """Replaces a file of a tar."""
+    with tarfile.open(tar) as archive:
+        files = {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
+    with tarfile.open(tar, "w") as archive:
+        for each, data in {**files, name: content.encode()}.items():
+            (member := tarfile.TarInfo(each)).size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+def add_hole(tar: Path) -> None:
+    with tarfile.open(tar, "a") as archive:
+        member = tarfile.TarInfo("evaluation.csv")
+        member.pax_headers = {"GNU.sparse.size": str(2**50), "GNU.sparse.map": "0,1"}
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"1"))
+
+
+def zip_up(tar: Path) -> None:
+    tar.write_bytes(gzip.compress(tar.read_bytes()))
+
+
+def make_fifo(tar: Path) -> None:
+    tar.unlink()
+    os.mkfifo(tar)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
+    "two checkpoints": lambda tar: add(tar, "checkpoints/ckpt-7/state.json"),
+    "a long name": lambda tar: add(tar, f"checkpoints/ckpt-7/{300 * 'x'}"),
+    "a hole": add_hole,
+    "compressed": zip_up,
+    "a FIFO": make_fifo,
+    "another config": lambda tar: pack_again(tar, "config.json", "[1]"),
     "short": lambda tar: tar.write_bytes(tar.read_bytes()[:3000]),
     "changed": lambda tar: tar.write_bytes(re.sub(rb"\d \d \d", b"7 7 7", tar.read_bytes())),
     "outside": lambda tar: add(tar, "../metrics.csv"),

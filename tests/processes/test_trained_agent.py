@@ -18,6 +18,7 @@ from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import logdir_of, resolve
+from tests.helpers.states import state
 from tests.helpers.unrolls import random_unrolls
 
 pytestmark = pytest.mark.slow
@@ -32,12 +33,8 @@ def test_its_baseline_is_in_units_of_the_rewards(tmp_path: Path, normalization: 
     specs = unroll_specs(learner.agent, spec, config.optimizer.unroll_length)
     for seed in range(3):
         learner.update(tree.map_structure(tf.constant, random_unrolls(specs, 2, seed)))
-    state = {
-        "identity": signature_of(config, spec),
-        "counters": learner.counters(),
-        "recorder": {"wall_time_s": 1.0},
-    }
-    Checkpointer(logdir_of(config).checkpoints, learner.trackables()).save(state, 3)
+    saved = state(identity=signature_of(config, spec), counters=learner.counters())
+    Checkpointer(logdir_of(config).checkpoints, learner.trackables()).save(saved, 3)
     loaded = trained_agent.load(config, spec)
     unroll = tree.map_structure(tf.constant, random_unrolls(specs, 2, 7))
     steps = tree.map_structure(lambda array: tf.constant(array)[:, 0], unroll.env_outputs)

@@ -21,6 +21,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.processes import warm_start
 from impala_tf.types import ActionSpec, EnvironmentSpec, NetworkOutput
 from tests.helpers.samples import image_spec, resolved_config, steps, vector_spec
+from tests.helpers.states import state
 
 SPEC = vector_spec()
 FRAMES = 1234
@@ -46,8 +47,8 @@ class Run:
 
     def save(self, folder: Path) -> Path:
         counters = {**self.learner.counters(), "environment_frames": FRAMES}
-        state = {"identity": self.signature, "counters": counters}
-        return Checkpointer(folder, self.learner.trackables()).save(state, 7)
+        saved = state(identity=self.signature, counters=counters)
+        return Checkpointer(folder, self.learner.trackables()).save(saved, 7)
 
     def start_from(self, checkpoint: Path) -> list[str]:
         logdir = Logdir(Path("/new/run"))
@@ -193,12 +194,10 @@ def test_q_values_lose_the_other_runs_unit_but_not_their_size(tmp_path):
 SIGNATURE = signature_of(resolved_config(**PLAIN), SPEC)
 
 
-def write(folder: Path, updates: int, identity: Any = SIGNATURE, **state: Any) -> Path:
+def write(folder: Path, updates: int, identity: Any = SIGNATURE, **others: Any) -> Path:
     checkpoint = folder / files.folder_name(updates)
     checkpoint.mkdir(parents=True)
-    counters = {"environment_frames": 10 * updates}
-    state = {"identity": identity, "counters": counters} | state
-    files.write_state(checkpoint, state, updates)
+    files.write_state(checkpoint, state(updates, identity=identity, **others), updates)
     files.write_manifest(checkpoint)
     return checkpoint
 
