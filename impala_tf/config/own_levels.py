@@ -24,7 +24,7 @@ def level_kwargs(text: str) -> dict[str, Any]:
         return {}
     try:
         kwargs = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is not JSON ({error}); write {_EXAMPLE}") from None
     if not isinstance(kwargs, dict):
         raise ValueError(f"must be a JSON object, as in {_EXAMPLE}")
@@ -47,7 +47,7 @@ def level_wrappers(text: str) -> list[tuple[str, dict[str, Any]]]:
         if rest.startswith("{", end):
             try:
                 kwargs, end = json.JSONDecoder().raw_decode(rest, end)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"is not JSON ({error}); write {_EXAMPLE_WRAPPER}") from None
         found.append((match[1], kwargs))
         rest = rest[end:].lstrip()

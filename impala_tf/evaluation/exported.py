@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,6 +24,11 @@ from impala_tf.logdir import Logdir, read_json
 from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
 FORMAT = 1
+_KINDS: dict[str, type] = {
+    "flags": dict, "level": dict, "agent_name": str, "algorithm": str, "environment_frames": int,
+    "core_state": list, "has_q_values": bool,
+}  # fmt: skip
+_LARGEST_STATE = 2**20  # numbers in a part of a core state
 MODEL = "model.tflite"
 EVALUATION = "evaluation.json"
 CONFIG = "config.yaml"
@@ -85,8 +91,8 @@ def read(folder: Path) -> About:
     try:
         content = read_json(path)
         version = content.pop("format")
-        about = About(**content) if version == FORMAT else None
-    except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
+        about = _about(content) if version == FORMAT else None
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not an exported agent's agent.json ({reason})") from None
     if about is None:
@@ -96,6 +102,20 @@ def read(folder: Path) -> About:
         )
     if not (folder / MODEL).is_file():
         raise ConfigError(f"--logdir={folder}: is an exported agent without its {MODEL}")
+    return about
+
+
+def _about(content: Mapping[str, Any]) -> About:
+    """Returns the contents of agent.json. Raises TypeError or ValueError if some are wrong."""
+    about = About(**content)
+    for name, kind in _KINDS.items():
+        if type(value := getattr(about, name)) is not kind:
+            raise TypeError(f"{name}: {value!r:.60}")
+    for shape in about.core_state:
+        if {type(size) for size in shape} != {int} or min(shape) < 1:
+            raise ValueError(f"core_state: {shape!r:.60}")
+        if math.prod(shape) > _LARGEST_STATE:
+            raise ValueError(f"core_state: {shape!r:.60} is too large")
     return about
 
 
@@ -124,7 +144,8 @@ class ExportedAgent:
         try:
             self._network = LiteRtNetwork(ActingModel(path.read_bytes(), ()))
             self._network.set_parameters([])
-        except (OSError, ValueError, RuntimeError) as error:
+            self._check_network()
+        except (OSError, ValueError, RuntimeError, LookupError, AssertionError) as error:
             raise ConfigError(f"{path}: is not this agent's model: {error}") from None
 
     def _check_level(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
@@ -135,6 +156,16 @@ class ExportedAgent:
                     f"--logdir={folder}: its agent learned a level with {name}"
                     f" {about.level.get(name)}, but {spec.level_name} has {here[name]} here"
                 )
+
+    def _check_network(self) -> None:
+        """Raises ValueError if the network does not compute what agent.json says."""
+        step = tree.map_structure(
+            lambda spec: np.zeros(spec.shape, spec.dtype), self._layout.network_specs(1)
+        )
+        state = self.interface.initial_state(1)
+        shapes = [answer.shape for answer in self._network(tree.flatten((step, state)))]
+        if shapes != [(1, self.interface.num_logits), *(part.shape for part in state)]:
+            raise ValueError(f"it computes {shapes}")
 
     def policy(self, num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
         """Returns the policy for N environments, which it computes one after another.

@@ -44,6 +44,12 @@ def problem_of(use: Callable[..., Any], *arguments: Any, **flags: Any) -> str:
     [
         ({"format": 2}, "{folder}/agent.json: has format 2, but this version of impala_tf reads"),
         ({"odd": 1}, "{folder}/agent.json: is not an exported agent's agent.json"),
+        ({"flags": []}, "{folder}/agent.json: is not an exported agent's agent.json (flags: [])"),
+        ({"level": None}, "{folder}/agent.json: is not an exported agent's agent.json (level: "),
+        ({"core_state": [["a"]]}, "{folder}/agent.json: is not an exported agent's agent.json (co"),
+        ({"core_state": [[10**12]]}, "{folder}/agent.json: is not an exported agent's agent.json"),
+        ({"core_state": [[256]]}, "{folder}/model.tflite: is not this agent's model: it computes"),
+        ({"flags": {"level_kwargs": "[" * 10**5}}, "{folder}/agent.json: --level_kwargs=[[["),
         ({"flags": {"width": "x"}}, "{folder}/agent.json: --width=x: must be a whole number"),
         ({"flags": {"end_command": "rm"}}, "{folder}/agent.json: end_command: is no flag of a"),
         ({"flags": {"level_name": "Acrobot-v1"}}, "--logdir={folder}: its agent learned a level"),
@@ -67,8 +73,9 @@ def test_a_folder_without_its_model_or_with_a_broken_one_is_named(shared: Path) 
     assert problem_of(impala.load, shared) == (
         f"--logdir={shared}: is an exported agent without its model.tflite"
     )
-    (shared / "agent.json").write_text("no JSON")
-    assert "is not an exported agent's agent.json" in problem_of(impala.load, shared)
+    for content in ("no JSON", "[" * 10**5, "[]", '{"format": 1}'):
+        (shared / "agent.json").write_text(content)
+        assert "is not an exported agent's agent.json" in problem_of(impala.load, shared)
 
 
 def test_a_trusted_module_is_imported_from_beside_the_agent(shared: Path) -> None:
