@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _MOST_JSON_BYTES = 64 * 2**20
-_OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.json")
+LAUNCH_ID = "launch_id"
+"""A file with the id of a launch on machines, whose record is in the user's home."""
+_OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", LAUNCH_ID)
 
 
 class Logdir:

@@ -116,6 +116,12 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def records_of_launches(tmp_path_factory):
+    """Keeps records of launches out of the developer's own."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(autouse=True)
 def same_signal_handlers():
     """Undoes what a command does that a test calls in this process.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -19,13 +20,16 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
 
-# A machine has these files if a run was launched from it; with them here, `stop` would stop that
-# run.
-_OF_LAUNCHER = (record.NAME, snapshot.NAME)
+# What a machine may send, which may be rented: neither keys, nor what a later command runs.
+_RESULTS = re.compile(
+    r"(\./)?((config\.(json|yaml)|(metrics|metrics-levels|evaluation|callback_metrics)\.csv"
+    r"|evaluation\.(json|mp4)|status(-\d+)?\.json)"
+    r"|(checkpoints|best|tensorboard|videos)/.+|processes/[^/]+\.log(\.1)?)"
+)
 
 
 def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> int:
-    """Copies a run's files from learner 0's machine, and all logs, but no private keys.
+    """Copies a run's results from learner 0's machine, and the logs of all machines.
 
     Args:
       logdir: the run's logdir, on this machine.
@@ -69,8 +73,7 @@ def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) ->
     """Copies files to the folder `aside`; moves each to the target once it is complete."""
     logdir = runner.node.logdir
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
-               "--exclude=./.mirror-*", *(f"--exclude=./{name}" for name in _OF_LAUNCHER),
-               "--hard-dereference",
+               "--exclude=./.mirror-*", f"--exclude=./{snapshot.NAME}", "--hard-dereference",
                "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
     stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
     count = 0
@@ -79,8 +82,9 @@ def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) ->
             for member in tar:
                 if not (target / member.name).resolve().is_relative_to(target.resolve()):
                     raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
-                source = tar.extractfile(member) if member.isfile() else None
-                if source is None:  # a folder or a link
+                is_result = _RESULTS.fullmatch(member.name) and member.isfile()
+                source = tar.extractfile(member) if is_result else None
+                if source is None:
                     continue
                 try:
                     _write(source, aside / member.name, member)
@@ -104,7 +108,7 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         shutil.copyfileobj(source, file)
-    path.chmod(member.mode & 0o755 | 0o600)
+    path.chmod(member.mode & 0o644 | 0o600)
     os.utime(path, (member.mtime, member.mtime))
 
 

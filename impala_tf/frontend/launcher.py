@@ -104,14 +104,14 @@ class Launcher:
 
         Args:
           record: the run's record.
-          logdir: the folder on this machine for cluster.json.
+          logdir: the run's logdir, on this machine.
           code: the run's code. Default: the code that was launched.
         """
-        self.record = record
+        self.record = record._replace(code=code.digest) if code else record
         self.credentials = Path(record.credentials or logdir / "credentials")
         self._logdir = logdir
         self._writing = threading.Lock()  # machines may join at the same time
-        self._code = code or snapshot.load(logdir)
+        self._code = code or snapshot.load(logdir, record.code)
 
     def refuse_revoked(self, runner: CommandRunner) -> None:
         """Raises ClusterError if a machine was revoked: learners refuse its actors."""
@@ -239,7 +239,7 @@ class Launcher:
         self.start(runner)
 
     def remember(self, checked: Mapping[str, Checked], has_started: bool = False) -> None:
-        """Writes cluster.json, with the absolute folders of the machines that were checked."""
+        """Writes the record, with the absolute folders of the machines that were checked."""
         with self._writing:
             with contextlib.suppress(ConfigError):
                 written = load(self._logdir)

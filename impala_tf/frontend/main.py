@@ -24,7 +24,7 @@ from impala_tf.frontend import (
 from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import plan_of
-from impala_tf.frontend.record import load
+from impala_tf.frontend.record import SSH, load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
 _LONGEST_S = 86400
@@ -89,7 +89,8 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     for name, run, text in _OF_A_RUN:
         command = add(name, run, text)
         command.add_argument(
-            "--logdir", help="logdir of the run; default: the newest run in the session"
+            "--logdir",
+            help="logdir of the run; default: the newest launch in the session",
         )
         command.add_argument(
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
@@ -157,7 +158,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _run_of(options: argparse.Namespace) -> Path:
     """Returns the logdir of a run over SSH, for commands that other engines lack."""
     run = registry.found(options.logdir, options.tmux_sess)
-    if run.name != registry.SSH:
+    if run.name != SSH:
         raise _only_over_ssh(options.word, run)
     return Path(run.job)
 

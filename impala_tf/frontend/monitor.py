@@ -91,7 +91,7 @@ class Monitor:
           launcher: the run's launcher.
           machines: the run's machines. Those that are not connected are tried again, and join the
             run when they answer.
-          logdir: the folder with cluster.json, on this machine.
+          logdir: the run's logdir, on this machine.
           make_display: makes a display. Its argument returns the newest status, or None if there is
             none yet.
         """

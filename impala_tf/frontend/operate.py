@@ -261,7 +261,7 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
         print("the workers CSV has no new rows")
         return 0
     launcher = Launcher(record, logdir)
-    plan = snapshot.with_code(plan, snapshot.load(logdir).digest)
+    plan = snapshot.with_code(plan, record.code)
     known = {node.name: node for node in record.plan.nodes}
     plan = plan._replace(nodes=tuple(known.get(node.name, node) for node in plan.nodes))
     nodes = plan.nodes_of([process.name for process in new])

@@ -1,21 +1,42 @@
-"""cluster.json: the record of a launch, for every later command. It holds no secrets."""
+"""The record of a launch, in the user's own folder, for every later command. It holds no secrets.
+
+The logdir has only the id of its launch: whoever can write there, or made it, must not choose what
+the user's commands run, and on which machines.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from impala_tf.config import ClusterConfig, ConfigError
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import NodeSpec, Plan, passwords
-from impala_tf.logdir import replace_file
+from impala_tf.logdir import LAUNCH_ID, replace_file
 
-NAME = "cluster.json"
+SSH = "ssh"
+"""The engine of runs with a workers CSV."""
 _HINT = "a run on this machine alone shows itself in the terminal that it was started in"
+_ID = re.compile(r"[0-9a-f]{16}")
+_SHOWN = 5
+
+
+class Launch(NamedTuple):
+    """A run that this user has launched from this account, with any engine."""
+
+    engine: str
+    logdir: str
+    """Absolute."""
+    launched_unix_s: float
+    job: Mapping[str, Any]
+    """The engine's record of the run."""
 
 
 class Record(NamedTuple):
@@ -34,6 +55,8 @@ class Record(NamedTuple):
     """Names of variables whose values the processes get. No file of this machine has the values."""
     credentials: str = ""
     """Folder of the run's certificates on this machine, if it is not in the logdir."""
+    code: str = ""
+    """Digest of the run's code; see `snapshot`."""
     has_started: bool = False
     """Whether learner 0's machine has started it, by this launch or an earlier one."""
 
@@ -54,42 +77,119 @@ class Record(NamedTuple):
         return self.plan.node(self.plan.processes[0].node)
 
 
-def save(record: Record, logdir: Path) -> None:
-    """Writes cluster.json atomically."""
-    logdir.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(to_plain(record), indent=1) + "\n"
-    replace_file(logdir / NAME, text.encode(), 0o644)
-
-
-def load(logdir: Path) -> Record:
-    """Reads cluster.json. Raises ConfigError if it is missing or unusable."""
-    path = logdir / NAME
+def folder() -> Path:
+    """Returns the folder of the records. Raises ConfigError if there is no home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
     try:
-        return from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        reason = "" if logdir.is_dir() else f" ({error.strerror})"
-        raise ConfigError(f"--logdir={logdir}: holds no launched run{reason}; {_HINT}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path}: not a record of a launch ({error})") from error
+        parent = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError as error:  # a user id without a name
+        raise ConfigError("no home folder here for records of launches: set HOME") from error
+    return parent / "impala_tf" / "launches"
 
 
-def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -> Path:
-    """Returns `logdir`; if it is None, the logdir of the newest run under runs/ in a tmux session.
+def write(run_id: str, launch: Launch) -> None:
+    """Writes a record, and its id into the logdir; removes records of earlier launches there.
+
+    Args:
+      run_id: 16 random hexadecimal digits.
+      launch: the content.
+    """
+    folder().mkdir(parents=True, exist_ok=True)
+    folder().chmod(0o700)
+    path = folder() / f"{run_id}.json"
+    replace_file(path, (json.dumps(to_plain(launch), indent=1) + "\n").encode())
+    logdir = Path(launch.logdir)
+    logdir.mkdir(parents=True, exist_ok=True)
+    replace_file(logdir / LAUNCH_ID, f"{run_id}\n".encode(), 0o644)
+    for other in folder().glob("*.json"):
+        found = _read(other)
+        if other != path and found is not None and found.logdir == launch.logdir:
+            other.unlink(missing_ok=True)
+
+
+def find(logdir: str | Path) -> Launch:
+    """Returns the launch of a logdir. Raises ConfigError if it is not one of this user's."""
+    logdir = Path(logdir)
+    if (run_id := _id_in(logdir)) is None:
+        reason = "" if logdir.is_dir() else " (No such file or directory)"
+        raise ConfigError(f"--logdir={logdir}: holds no launched run{reason}; {_HINT}")
+    path = folder() / f"{run_id}.json"
+    if not _ID.fullmatch(run_id) or not path.is_file():
+        raise ConfigError(
+            f"--logdir={logdir}: was not launched from this account on this machine: {folder()} has"
+            " no record of it; use the account and machine of its launch"
+        )
+    if (launch := _read(path)) is None:
+        raise ConfigError(f"{path}: not a record of a launch")
+    if launch.logdir != str(logdir.resolve()):
+        raise ConfigError(
+            f"--logdir={logdir}: was not launched from this account: its id is that of the run in"
+            f" {launch.logdir}; if you moved the folder, move it back"
+        )
+    return launch
+
+
+def newest(tmux_sess: str = ClusterConfig.tmux_sess) -> Launch:
+    """Returns the user's newest launch in a tmux session that still has its logdir.
 
     Raises:
-      ConfigError: there is no such run.
+      ConfigError: there is none; it names launches of other sessions and engines.
     """
-    if logdir is not None:
-        return Path(logdir)
-    runs = []
-    for path in Path("runs").glob(f"*/{NAME}"):
-        with contextlib.suppress(ConfigError):  # a damaged one must not hide the others
-            record = load(path.parent)
-            if record.plan.tmux_sess == tmux_sess:
-                runs.append((record.launched_unix_s, path.parent))
-    if not runs:
-        raise ConfigError(
-            f"no run in runs/ was launched with --tmux_sess={tmux_sess}; name the run with"
-            f" --logdir; {_HINT}"
-        )
-    return max(runs)[1]
+    launches = []
+    for path in folder().glob("*.json"):
+        launch = _read(path)
+        if launch is not None and _id_in(Path(launch.logdir)) == path.stem:
+            launches.append(launch)
+    launches.sort(key=lambda launch: launch.launched_unix_s, reverse=True)
+    for launch in launches:
+        if launch.engine == SSH and launch.job["plan"]["tmux_sess"] == tmux_sess:
+            return launch
+    others = "".join(f" --logdir={launch.logdir}" for launch in launches[:_SHOWN])
+    raise ConfigError(
+        f"no run was launched from this account with --tmux_sess={tmux_sess}; "
+        + (f"name the run, the newest first:{others}" if others else _HINT)
+    )
+
+
+def earlier(logdir: Path, engine: str) -> Launch | None:
+    """Returns this user's last launch of a logdir, if an engine has it, else None.
+
+    Raises:
+      ConfigError: there is no home for a record.
+    """
+    folder()
+    with contextlib.suppress(ConfigError):
+        if (launch := find(logdir)).engine == engine:
+            return launch
+    return None
+
+
+def load(logdir: str | Path) -> Record:
+    """Returns the record of a run over SSH. Raises ConfigError if it is missing or unusable."""
+    launch = find(logdir)
+    if launch.engine != SSH:
+        raise ConfigError(f"{logdir} has a run of --engine={launch.engine}")
+    record: Record = from_plain(Record, launch.job)
+    return record
+
+
+def save(record: Record, logdir: Path) -> None:
+    """Writes the record of a run over SSH."""
+    job = to_plain(record)
+    write(record.run_id, Launch(SSH, str(logdir.resolve()), record.launched_unix_s, job))
+
+
+def _id_in(logdir: Path) -> str | None:
+    path = logdir / LAUNCH_ID
+    if not path.is_file():  # a pipe, for example, would never end
+        return None
+    with path.open("rb") as file:
+        return file.read(64).decode(errors="replace").strip()
+
+
+def _read(path: Path) -> Launch | None:
+    """Returns a record of this user; None if it is damaged."""
+    try:
+        return from_plain(Launch, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None

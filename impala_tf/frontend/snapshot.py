@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from impala_tf.config import ConfigError
 from impala_tf.frontend import project
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
@@ -57,10 +58,11 @@ def save(snapshot: Snapshot, logdir: Path) -> None:
     replace_file(logdir / NAME, snapshot.archive, 0o644)
 
 
-def load(logdir: Path) -> Snapshot:
-    """Returns the code of a launched run."""
+def load(logdir: Path, digest: str) -> Snapshot:
+    """Returns the code of a launched run. Raises ConfigError if the logdir has other code."""
     archive = (logdir / NAME).read_bytes()
-    digest = hashlib.sha256(gzip.decompress(archive)).hexdigest()[:_DIGITS]
+    if hashlib.sha256(gzip.decompress(archive)).hexdigest()[:_DIGITS] != digest:
+        raise ConfigError(f"{logdir / NAME}: is not the code that was launched; launch again")
     return Snapshot(archive, digest)
 
 

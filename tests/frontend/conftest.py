@@ -33,7 +33,7 @@ def remote(sshd, tmp_path, monkeypatch):
     files_of = functools.partial(project.files, root=made.project)
     monkeypatch.setattr(project, "files", files_of)
     yield made
-    if (made.logdir / "cluster.json").exists():
+    if (made.logdir / "launch_id").exists():
         made.command("stop", "--timeout_s=20")
 
 
@@ -51,7 +51,7 @@ def run(private_tmux, tmp_path):
     """A run on this machine that is not launched yet; stopped when the test ends."""
     made = Run(tmp_path)
     yield made
-    if (made.logdir / "cluster.json").exists():
+    if (made.logdir / "launch_id").exists():
         made.command("stop", "--timeout_s=20")
 
 

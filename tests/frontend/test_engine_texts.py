@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from impala_tf.config import ENGINES, ConfigError, Given, problems
+from impala_tf.config import ENGINES, Given, problems
 from impala_tf.frontend import main as launcher
-from impala_tf.frontend.engines import ray, registry
+from impala_tf.frontend.engines import ray
 from impala_tf.frontend.inventory import Row
 from impala_tf.frontend.plan import LocalNode, make_plan
+from impala_tf.frontend.record import Launch, write
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -27,7 +27,6 @@ def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
     assert (status, err) == (0, "")
     assert ("learner-0" if name == "ssh" else "--level_name=CartPole-v1") in out
     assert not logdir.exists()
-    assert registry.found(tmp_path).name == "ssh", "it says that there is no run"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
 def test_what_only_ssh_has_is_refused_for_others(
     words: list[str], option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "slurm.json").write_text('{"job": 7}')
+    write("7" * 16, Launch("slurm", str(tmp_path), 1.0, {"job": "7"}))
     assert launcher.main([words[0], f"--logdir={tmp_path}", *words[1:]]) == 2
     assert capsys.readouterr().err == (
         f"{words[0]}{option}: only for runs over SSH; {tmp_path} has a run of --engine=slurm\n"
@@ -86,16 +85,3 @@ def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> 
 def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:
     (found,) = problems(Given(flags))
     assert found.startswith(line)
-
-
-def test_the_newest_run_of_a_folder_counts(tmp_path: Path) -> None:
-    """`stop` must not say that an ended job is gone while another engine's run trains."""
-    for second, name in enumerate(("slurm", "cluster", "ray"), 1):
-        path = tmp_path / f"{name}.json"
-        path.write_text("{}")
-        os.utime(path, (second, second))
-        if name == "cluster":
-            assert registry.found(tmp_path).name == "ssh"
-            continue
-        with pytest.raises(ConfigError, match=f"{name}.json"):
-            registry.found(tmp_path)

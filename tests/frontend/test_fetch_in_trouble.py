@@ -1,5 +1,6 @@
 """`fetch` names in one line what it cannot write here."""
 
+import os
 import sys
 
 import pytest
@@ -30,8 +31,8 @@ def test_places_that_cannot_be_written_are_named(launched, tmp_path, capfd):
     assert not list(target.glob(".fetch-*"))
 
 
-def test_an_older_record_there_does_not_replace_that_of_the_launch(sshd, home, tmp_path, capfd):
-    """`stop` then acted on the other run."""
+def test_a_machine_sends_results_and_replaces_nothing_else(sshd, home, tmp_path, capfd):
+    """It replaced keys, and what later commands run."""
     there, here, csv = tmp_path / "there", tmp_path / "here", tmp_path / "w.csv"
     (home / "known_hosts").write_text(sshd.known_hosts.read_text())
     rest = f"{sshd.port},root,{sshd.user_key},{tmp_path}"
@@ -41,13 +42,22 @@ def test_an_older_record_there_does_not_replace_that_of_the_launch(sshd, home, t
     )
     given = Given({"workers_csv_path": str(csv), "logdir": str(there)})
     save(new_record(plan_of(given, sys.executable)[0], given), here)
-    written = (here / "cluster.json").read_text()
+    written = (here / "launch_id").read_text()
     there.mkdir()
-    for name in ("cluster.json", "code.tar.gz", "metrics.csv"):
+    names = ["launch_id", "code.tar.gz", "metrics.csv", "credentials/ca.pem", "x.py"]
+    names += ["processes/node-here.orders.json", "processes/actor-0.log", "checkpoints/c/x"]
+    for name in names:
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
         (there / name).write_text("old")
+        (there / name).chmod(0o755)
+    os.mkfifo(there / "status.json")
+    (there / "config.yaml").symlink_to("x.py")
     assert main(["fetch", f"--logdir={here}"]) == 0, capfd.readouterr().err
-    assert (here / "cluster.json").read_text() == written
-    assert sorted(path.name for path in here.iterdir()) == ["cluster.json", "metrics.csv"]
+    assert (here / "launch_id").read_text() == written
+    files = {str(path.relative_to(here)): path.stat().st_mode & 0o111
+             for path in here.rglob("*") if path.is_file()}  # fmt: skip
+    results = ("checkpoints/c/x", "launch_id", "metrics.csv", "processes/actor-0.log")
+    assert files == dict.fromkeys(results, 0)
     there.rename(tmp_path / "elsewhere")
     capfd.readouterr()
     assert main(["fetch", f"--logdir={here}"]) == 1

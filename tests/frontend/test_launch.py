@@ -55,7 +55,7 @@ def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
 
 def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     assert run.launch(detach=True) == 0
-    record = (run.logdir / "cluster.json").read_bytes()
+    record = load(run.logdir)
     capfd.readouterr()
     assert run.launch(detach=True) == 1
     said = capfd.readouterr().err.splitlines()
@@ -66,7 +66,7 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     assert f"{run.logdir} is in use by supervisor (pid {run.node().pid})" in said[1]
     assert f"stop --logdir={run.logdir}, or " in said[1] and "give another --logdir" in said[1]
     assert run.launch(detach=True, tmux_sess="other") == 1
-    assert (run.logdir / "cluster.json").read_bytes() == record
+    assert load(run.logdir) == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
 
 

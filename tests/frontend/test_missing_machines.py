@@ -116,7 +116,7 @@ def test_a_missing_machine_refuses_the_launch_and_says_what_would_start_it(
     assert warning.startswith("warning: learner-0 is at localhost, which is another machine on ")
     assert said[0].startswith(f"{NOBODY}: nothing answers")
     assert said[1].startswith("2 actor(s) could start: --min_actors=2 starts them")
-    assert not (run.logdir / "cluster.json").exists()
+    assert not (run.logdir / "launch_id").exists()
 
 
 def test_a_run_starts_with_those_who_are_there_and_takes_in_the_rest(run, one_is_missing, capfd):
@@ -222,7 +222,7 @@ def test_the_learner_whose_machine_has_the_checkpoints_is_needed(run, one_is_mis
     add_learner(run, 0)
     assert run.launch(detach=True, min_actors=1, min_learners=1) == 1
     assert "--min_learners=1: learner-0 is needed" in capfd.readouterr().err
-    assert not (run.logdir / "cluster.json").exists()
+    assert not (run.logdir / "launch_id").exists()
 
 
 @pytest.mark.faults

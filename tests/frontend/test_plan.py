@@ -1,7 +1,6 @@
 """The plan of a launch: which process runs where, with which flags."""
 
 import dataclasses
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from impala_tf.frontend.inventory import Row, Secret
 from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, group_infos, make_plan, passwords
-from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.record import Launch, Record, folder, load, save, write
 
 GIVEN = Given().replace(
     logdir="runs/x",
@@ -187,17 +186,20 @@ def test_rows_of_this_machine_must_agree(tmp_path):
 def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
     plan = make_plan(GIVEN, rows(), here(tmp_path))
     assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
-    record = Record("id", 1.5, "/w.csv", ("--seed=1",), plan, end_command="halt")
+    record = Record("0" * 16, 1.5, "/w.csv", ("--seed=1",), plan, end_command="halt")
     save(record, tmp_path)
     assert load(tmp_path) == record
-    assert "canary" not in (tmp_path / "cluster.json").read_text()
+    (written,) = folder().glob("0*.json")
+    assert "canary" not in written.read_text()
+    assert [path.stat().st_mode & 0o777 for path in (written.parent, written)] == [0o700, 0o600]
 
 
 def test_a_missing_or_damaged_record_is_named(tmp_path):
     with pytest.raises(ConfigError, match="holds no launched run"):
         load(tmp_path)
-    (tmp_path / "cluster.json").write_text(json.dumps({"run_id": "x"}))
-    with pytest.raises(ConfigError, match="cluster.json: not a record of a launch"):
+    write("1" * 16, Launch("ssh", str(tmp_path), 1.0, {}))
+    (folder() / f"{'1' * 16}.json").write_text('{"engine": "ssh"}')
+    with pytest.raises(ConfigError, match="1.json: not a record of a launch"):
         load(tmp_path)
 
 

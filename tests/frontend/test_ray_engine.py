@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import Given
 from impala_tf.frontend.engines import ray
 from tests.helpers.runs import PROJECT
 
@@ -64,10 +64,3 @@ def test_without_ray_the_extra_is_named(
     assert "--engine=ray: needs the extra ray: " in err
     assert err.endswith("[ray]'\n")
     assert not logdir.exists()
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"address": "a", "run": {"namespace": 1}}'])
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "ray.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"ray\.json: not a record of a job"):
-        ray.find(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from impala_tf.frontend import main as launcher
 from impala_tf.frontend.node import state as files
+from impala_tf.frontend.record import Launch, write
 from impala_tf.machine.supervision import ProcessState
 
 
@@ -18,7 +19,7 @@ def logdir(tmp_path: Path) -> Path:
     """The logdir of job 7, which was killed while it trained."""
     folder = tmp_path / "run"
     files.processes_folder(folder).mkdir(parents=True)
-    (folder / "slurm.json").write_text('{"job": 7}')
+    write("7" * 16, Launch("slurm", str(folder), 1.0, {"job": "7"}))
     status = {"state": "training", "environment_frames": 5000, "total_environment_frames": 9000}
     (folder / "status.json").write_text(json.dumps(status))
     processes = {

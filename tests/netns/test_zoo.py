@@ -23,7 +23,7 @@ from impala_tf.frontend.launch import launch
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
-from impala_tf.frontend.record import load
+from impala_tf.frontend.record import folder, load
 from tests.helpers import delay_proxy
 from tests.helpers.netns import know, network_of
 from tests.helpers.sshd import public_key
@@ -106,7 +106,7 @@ class Zoo:
         return launch(self.config(**flags), make_display=no_display)
 
     def state(self, node):
-        if not (self.logdir / "runs" / "cluster.json").exists():
+        if not (self.logdir / "runs" / "launch_id").exists():
             return None  # its launch is still checking the machines
         name = next(n for n in load(self.logdir / "runs").plan.nodes if n.address == node.address)
         return read_state(state_path(node.workdir / "runs", name.id))
@@ -124,9 +124,9 @@ class Zoo:
         return {each.name for each in plan.processes if address[each.node] == node.address}
 
     def sizes(self):
-        """Returns the bytes of cluster.json per machine, and of the largest orders."""
+        """Returns the bytes of the record per machine, and of the largest orders."""
         orders = [path for node in self.nodes for path in node.workdir.glob("runs/*/*.orders.json")]
-        record = (self.logdir / "runs" / "cluster.json").stat().st_size
+        record = (folder() / f"{load(self.logdir / 'runs').run_id}.json").stat().st_size
         return record / len(self.nodes), max(path.stat().st_size for path in orders)
 
     def stop(self):
@@ -151,7 +151,7 @@ def zoo(network, home, tmp_path, monkeypatch):
         return made[-1]
 
     yield make
-    if (tmp_path / "here" / "runs" / "cluster.json").exists():
+    if (tmp_path / "here" / "runs" / "launch_id").exists():
         made[-1].stop()
 
 
@@ -199,7 +199,7 @@ def test_what_a_launch_costs_a_machine_does_not_grow_with_their_number(zoo, roun
     assert all(number == {2} for number in commands.values()), commands
     (_, orders), (record, _), *_ = sizes.values()
     record_of_all, orders_of_all = list(sizes.values())[-1]
-    assert record_of_all < 1.1 * record, "cluster.json grows faster than the number of machines"
+    assert record_of_all < 1.1 * record, "the record grows faster than the number of machines"
     assert orders_of_all < 1.1 * orders, "a machine's orders grow with the number of machines"
 
 

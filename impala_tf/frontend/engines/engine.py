@@ -1,21 +1,21 @@
 """The interface of an engine, which has machines and runs a job of this project on them.
 
-Every engine is a module of this package, named as in --engine. It keeps its record of a run in
-LOGDIR/ENGINE.json (SSH: cluster.json), on the machine where the run was submitted.
+Every engine is a module of this package, named as in --engine. The record of a run is in the home
+of the user who submitted it; see `impala_tf.frontend.record`.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
-from impala_tf.logdir import write_atomically
+from impala_tf.frontend.record import Launch
 from impala_tf.machine.supervision import OVER, ProcessState
 from impala_tf.printable import printable_parts
 
@@ -63,11 +63,12 @@ class Engine(Protocol[Job]):
           ClusterError: the engine refuses the run.
         """
 
-    def find(self, logdir: str | Path | None, /) -> Job | None:
-        """Returns the job that was submitted with a logdir; None if there is none.
+    def job(self, launch: Launch, logdir: Path, /) -> Job:
+        """Returns the job of a launch.
 
-        Raises:
-          ConfigError: its record is damaged.
+        Args:
+          launch: the record of the launch.
+          logdir: the run's logdir, as the user names it.
         """
 
     def show_status(self, job: Job, /) -> int:
@@ -145,35 +146,3 @@ def trains_there(logdir: Path, what: str) -> ConfigError:
     """
     stop = user_commands.frontend("stop", f"--logdir={logdir}")
     return ConfigError(f"--logdir={logdir}: {what} trains there; stop it first: {stop}")
-
-
-def record_path(logdir: str | Path, engine: str) -> Path:
-    """Returns the path of an engine's record of a run."""
-    return Path(logdir) / f"{engine}.json"
-
-
-def write_record(logdir: Path, engine: str, record: Mapping[str, Any]) -> None:
-    """Writes the record that `read_record` reads. Raises OSError if that fails."""
-    write_atomically(record_path(logdir, engine), json.dumps(record) + "\n")
-
-
-def read_record(
-    logdir: str | Path | None, engine: str, job_of: Callable[[Path, Any], Job]
-) -> Job | None:
-    """Returns an engine's record of the run in a logdir; None if there is none.
-
-    Args:
-      logdir: the run's logdir, or None.
-      engine: the engine's name.
-      job_of: makes the job from the logdir and the JSON record. Raises ValueError, LookupError,
-        TypeError or AttributeError if the record has another form.
-
-    Raises:
-      ConfigError: the record is damaged.
-    """
-    if logdir is None or not (path := record_path(logdir, engine)).exists():
-        return None
-    try:
-        return job_of(Path(logdir), json.loads(path.read_text()))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path}: not a record of a job ({error})") from error

@@ -27,15 +27,14 @@ from impala_tf.frontend.engines.engine import (
     print_commands,
     print_frames,
     print_process,
-    read_record,
     trains_there,
-    write_record,
 )
 from impala_tf.frontend.engines.ray_cluster import Cluster, Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, sizes
+from impala_tf.frontend.record import Launch, earlier, write
 from impala_tf.logdir import moved_aside
 from impala_tf.machine.supervision import ProcessState
 from impala_tf.printable import log_printer
@@ -81,15 +80,17 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     """Hands a run to a Ray cluster; returns 0. See `engine.Engine`."""
     run = _run(given)
     logdir = Path(run.logdir)
-    before = find(logdir)
+    before = earlier(logdir, _NAME)
     with _code(given) as code, _connected("auto", code) as address:
-        if before is not None and Cluster(before.run.namespace).has("learner-0"):
+        if before is not None and Cluster(before.job["run"]["namespace"]).has("learner-0"):
             raise trains_there(logdir, "a run on Ray")
         try:
             if given["fresh"] and (moved := moved_aside(logdir)):
                 print(f"the run that was in {logdir} is now in {moved}", file=sys.stderr)
             logdir.mkdir(parents=True, exist_ok=True)
-            write_record(logdir, _NAME, {"address": address, "run": to_plain(run)})
+            record = {"address": address, "run": to_plain(run)}
+            launch = Launch(_NAME, str(logdir.resolve()), run.started_unix_s, record)
+            write(run.namespace.removeprefix("impala-"), launch)
         except OSError as error:
             raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
         _create(given, run)
@@ -98,13 +99,9 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     return 0
 
 
-def find(logdir: str | Path | None) -> Job | None:
-    """Returns the job whose run is in a folder; None if there is none."""
-    return read_record(
-        logdir,
-        _NAME,
-        lambda path, record: Job(path, str(record["address"]), from_plain(Run, record["run"])),
-    )
+def job(launch: Launch, logdir: Path) -> Job:
+    """Returns the job of a launch; see `engine.Engine`."""
+    return Job(logdir, launch.job["address"], from_plain(Run, launch.job["run"]))
 
 
 def show_status(job: Job) -> int:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,13 +28,12 @@ from impala_tf.frontend.engines.engine import (
     print_commands,
     print_frames,
     print_process,
-    read_record,
     trains_there,
-    write_record,
 )
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
+from impala_tf.frontend.record import Launch, earlier, write
 from impala_tf.logdir import Logdir, moved_aside, write_atomically
 from impala_tf.printable import log_printer
 
@@ -126,9 +127,9 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
             f"warning: several learners need Horovod, which {sys.executable} does not have; run"
             f" {install}", file=sys.stderr,
         )  # fmt: skip
-    before = find(logdir)
-    if before is not None and (state := _queue(before, "%T")):
-        raise trains_there(logdir, f"job {before.number} is {state[0]} and")
+    before = earlier(logdir, _NAME)
+    if before is not None and (state := _queue(job(before, logdir), "%T")):
+        raise trains_there(logdir, f"job {before.job['job']} is {state[0]} and")
     try:
         if given["fresh"] and (moved := moved_aside(logdir)):
             print(f"the run that was in {logdir} is now in {moved}")
@@ -137,7 +138,8 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
         for mark in logdir.glob(_STOP_MARK.format(job="*")):  # a new Slurm counts from 1 again
             mark.unlink()
         number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
-        write_record(logdir, _NAME, {"job": number})
+        launch = Launch(_NAME, str(logdir.resolve()), time.time(), {"job": number})
+        write(secrets.token_hex(8), launch)
     except OSError as error:
         raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
     print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
@@ -146,9 +148,9 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     return 0
 
 
-def find(logdir: str | Path | None) -> Job | None:
-    """Returns the job whose run is in a folder; None if there is none."""
-    return read_record(logdir, _NAME, lambda path, record: Job(path, str(int(record["job"]))))
+def job(launch: Launch, logdir: Path) -> Job:
+    """Returns the job of a launch; see `engine.Engine`."""
+    return Job(logdir, launch.job["job"])
 
 
 def show_status(job: Job) -> int:

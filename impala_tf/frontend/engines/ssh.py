@@ -1,12 +1,13 @@
 """SSH: a workers CSV names machines, and the launcher starts the processes there, in tmux.
 
-The record of a run is cluster.json (see `record`), and its job is its logdir here. Commands that
+The job of a run is its logdir here. Commands that
 other engines lack, such as `attach`, are in `operate`.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from impala_tf.config import Given, actors_wait
 from impala_tf.frontend import overview
@@ -15,10 +16,10 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import check_secrets, launch
 from impala_tf.frontend.launcher import plan_of
 from impala_tf.frontend.operate import stop
-from impala_tf.frontend.record import find
+from impala_tf.frontend.record import Launch
 from impala_tf.frontend.status import follow_log, show_status
 
-__all__ = ["find", "follow_log", "render", "show_status", "stop", "submit"]
+__all__ = ["follow_log", "job", "render", "show_status", "stop", "submit"]
 
 
 def render(given: Given) -> str:
@@ -41,3 +42,8 @@ def submit(given: Given, hooks: Hooks) -> int:
         if error.filename is None:
             raise
         raise ClusterError(f"{error.filename}: {error.strerror}") from error
+
+
+def job(launch: Launch, logdir: Path) -> Path:
+    """Returns the job of a launch; see `engine.Engine`."""
+    return logdir
