@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -288,14 +289,9 @@ def _nodes(
         if row.machine in nodes:
             continue
         same_host = {other.machine for other in rows if other.machine[0] == row.machine[0]}
-        user = row.ssh_username or getpass.getuser()
-        host = row.ssh_host or row.ip
-        name = (
-            host if len(same_host) == 1 else f"{user}@{host_port(host, row.ssh_port or SSH_PORT)}"
-        )
         if row.machine in local_logins:
             # All rows of this machine are one node, whatever addresses and users they name.
-            workdir = local.workdir / Path(row.workdir or "").expanduser()
+            workdir = local.workdir / _expanded(row.workdir or "")
             python = row.python or local.python
             earlier = next((node for node in nodes.values() if node.is_local), None)
             nodes[row.machine] = NodeSpec(
@@ -303,6 +299,10 @@ def _nodes(
                 csv_line=earlier.csv_line if earlier else row.line
             )  # fmt: skip
             continue
+        user, host = _user(row, given), row.ssh_host or row.ip
+        name = (
+            host if len(same_host) == 1 else f"{user}@{host_port(host, row.ssh_port or SSH_PORT)}"
+        )
         nodes[row.machine] = NodeSpec(
             name=names.get(row.machine, name),
             address=row.ip,
@@ -326,6 +326,17 @@ def _nodes(
     return nodes
 
 
+def _user(row: Row, given: Given) -> str:
+    """Returns the name to log in with. Raises ConfigError if neither row nor system has one."""
+    try:
+        return row.ssh_username or getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise ConfigError(
+            f"{given.cluster.workers_csv_path}:{row.line}: ssh_username: empty, and the user id"
+            f" {os.getuid()} has no name here: give the name to log in with"
+        ) from error
+
+
 def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
     """Raises ConfigError if two logins get one name, because only one row names the user."""
     named: dict[str, NodeSpec] = {}
@@ -340,7 +351,14 @@ def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
 
 def _absolute(path: str | None) -> str | None:
     """Returns an absolute path: later commands for the run may be given in another folder."""
-    return None if path is None else str(Path(path).expanduser().absolute())
+    return None if path is None else str(_expanded(path).absolute())
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{path}: no home folder here; write the path in full") from error
 
 
 def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -89,10 +90,11 @@ def settings_of(node: NodeSpec, ssh: Sequence[str]) -> SshSettings:
         words = first(key).split() or [os.devnull]
         return [Path(word).expanduser() for word in words]
 
+    home, user = _me()
     hostname, port, username = first("hostname"), int(first("port")), first("user")
     tokens = {
-        "%": "%", "d": str(Path.home()), "h": hostname, "i": str(os.getuid()), "n": node.ssh_host,
-        "p": str(port), "r": username, "u": getpass.getuser(),
+        "%": "%", "d": str(home), "h": hostname, "i": str(os.getuid()), "n": node.ssh_host,
+        "p": str(port), "r": username, "u": user,
     }  # fmt: skip
 
     def expanded(text: str) -> str:
@@ -118,8 +120,21 @@ def settings_of(node: NodeSpec, ssh: Sequence[str]) -> SshSettings:
     )
 
 
+def _me() -> tuple[Path, str]:
+    """Returns the user's home and name; in a container, a user id may have neither."""
+    try:
+        return Path.home(), getpass.getuser()
+    except (KeyError, OSError, RuntimeError):
+        return Path("/nonexistent"), str(os.getuid())
+
+
 def _ask_openssh(node: NodeSpec, ssh: Sequence[str]) -> dict[str, list[str]]:
     """Returns {option: its values} from `ssh -G`."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:  # no program of OpenSSH works for a user id without a name
+        port = str(node.ssh_port or SSH_PORT)
+        return {"hostname": [node.ssh_host], "port": [port], "user": [str(node.ssh_username)]}
     command = [*ssh, "-G"]
     command += ["-p", str(node.ssh_port)] if node.ssh_port else []
     command += ["-l", node.ssh_username] if node.ssh_username else []
@@ -368,7 +383,7 @@ class SshConnector:
         self._folder = Path(tempfile.mkdtemp(prefix="impala-", dir="/tmp"))
         self._end = weakref.finalize(self, _clean_up, self._folder)
         first = "  StrictHostKeyChecking accept-new" if accept_new_host_keys else ""
-        text = _CONFIGURATION.format(first=first, home=Path.home(), folder=self._folder)
+        text = _CONFIGURATION.format(first=first, home=_me()[0], folder=self._folder)
         configuration = self._folder / "config"
         configuration.write_text(text)
         self._ssh = ["ssh", "-F", str(configuration)]
