@@ -59,8 +59,14 @@ def from_anywhere(mode: str) -> tuple[str, ...]:
 
 def frontend(*words: str) -> str:
     """Returns the command that runs the launcher with arguments."""
-    if IS_CHECKOUT and in_current_folder(PROJECT) == ".":  # the only folder that has this module
-        return python("-m", "frontend", *words)
+    words = tuple(
+        f"{flag}={in_current_folder(Path(value))}" if flag == "--logdir" else word
+        for word in words
+        for flag, _, value in [word.partition("=")]
+    )
+    is_installed = (Path(sys.executable).parent / "impala").exists()
+    if IS_CHECKOUT and not is_installed and in_current_folder(PROJECT) == ".":
+        return python("-m", "frontend", *words)  # no other folder has this module
     return installed("impala", "cluster", *words)
 
 

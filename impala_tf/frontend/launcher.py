@@ -137,6 +137,7 @@ class Launcher:
             "tmux_sess": plan.tmux_sess,
             "addresses": [node.address] if learners and node.address else [],
             "ports": [*map(plan.address_of, learners), *rendezvous],
+            "needs_horovod": any(learner.group for learner in learners),
             "names": sorted({plan.address_of(learner)[0] for learner in learners}),
         }
         try:
@@ -144,9 +145,7 @@ class Launcher:
         except NotSetUpError as error:
             if node.is_local:
                 raise
-            csv = f"--workers_csv_path={self.record.workers_csv_path}"
-            again = user_commands.frontend("setup", csv)
-            raise ClusterError(f"{error.problems[0]}; run {again}") from error
+            raise ClusterError(f"{error.problems[0]}; run {self._setup()}") from error
         lines = []
         if answer["windows"]:
             lines.append(
@@ -158,6 +157,12 @@ class Launcher:
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
                 f"stop it with {user_commands.frontend('stop', f'--logdir={self._logdir}')}, or"
                 f" there with tmux kill-session -t {plan.tmux_sess}, or give another --logdir"
+            )
+        if answer["lacks_horovod"]:
+            here = user_commands.install_horovod(Path(node.python))
+            lines.append(
+                f"{node.name}: several learners need Horovod, which {node.python} does not have"
+                f" there; run {here if node.is_local else self._setup()}"
             )
         # In that session or folder, ports are taken by that run's own learners.
         for host, port in [] if lines else answer["taken"]:
@@ -184,6 +189,9 @@ class Launcher:
         if lines:
             raise ClusterError(lines)
         return Checked(answer["workdir"], answer["logdir"], answer["run"], answer["has_files"])
+
+    def _setup(self) -> str:
+        return user_commands.frontend("setup", f"--workers_csv_path={self.record.workers_csv_path}")
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
         try:

@@ -25,6 +25,7 @@ from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import OVER
+from impala_tf.monitoring.render import mean_return
 from impala_tf.printable import log_printer, printable_parts
 
 COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
@@ -39,6 +40,7 @@ _LOOK_S = 15.0
 _CAT = r'for f; do cat -- "$f" 2>/dev/null; printf "\0"; done'
 _RECENT_BYTES = 20_000
 _FOLLOW_S = 2.0
+_FINAL = ("stopped", "done", "failed")  # states of a learner: `monitoring.status`
 _STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": "red"}
 
 
@@ -178,7 +180,7 @@ def _machine_with(plan: Plan, name: str, host: str | None) -> NodeSpec:
 
 
 def _sums(record: Record, answers: Answers) -> str:
-    """Returns the numbers of all processes and machines, in a line."""
+    """Returns the numbers of all processes and machines, and the run's progress, in two lines."""
     rows = rows_of(record, answers)
     parts = []
     for job in ("learner", "actor"):
@@ -189,7 +191,27 @@ def _sums(record: Record, answers: Answers) -> str:
     if row and any(cells[0] == "learner-0" and cells[2] == "running" for cells in rows):
         parts.append(f"{row['agent_steps_per_s']:,.0f} agent steps/s")
     there = sum(isinstance(each, Look) for each in answers.values())
-    return "; ".join([*parts, f"{there} of {len(answers)} machine(s) answer"])
+    sums = "; ".join([*parts, f"{there} of {len(answers)} machine(s) answer"])
+    if not (status := _status_of_learner_0(answers)):
+        return sums
+    is_there = any(cells[0] == "learner-0" and cells[2] == "running" for cells in rows)
+    return f"{sums}\n{progress(status, is_there)}"
+
+
+def progress(status: Status, is_there: bool) -> str:
+    """Returns a run's state, frames and mean return.
+
+    Args:
+      status: learner 0's.
+      is_there: whether the learner runs. If not, it may have been killed.
+    """
+    was = "" if is_there or status["state"] in _FINAL else "was "
+    frames = f"{status['environment_frames']:,} of {status['total_environment_frames']:,} frames"
+    row = status.get("row") or {}
+    has_games = row.get("episode_return_mean") is not None
+    return f"{was}{status['state']}: {frames}" + (
+        f"; mean return {mean_return(row)}" if has_games else ""
+    )
 
 
 def _end_reason(record: Record, answers: Answers) -> str:

@@ -293,19 +293,20 @@ class SupervisedProcess(threading.Thread):
             self._end("finished", "done")
         elif status == UNUSABLE_INPUT:  # even while stopping: a callback may raise at the end
             self._end(
-                "refused", f"unusable flags, files or callbacks ({describe(status)}){self._cause()}"
+                "refused",
+                f"unusable flags, files or callbacks ({describe(status)}){self._cause(status)}",
             )
         elif self._stopping:
             self._end("stopped", f"{self._stop_reason}; {describe(status)}")
         elif status == USELESS or (status > 0 and not self._proven):
-            self._end("failed", f"{describe(status)} after {ran_s:.0f} s{self._cause()}")
+            self._end("failed", f"{describe(status)} after {ran_s:.0f} s{self._cause(status)}")
         else:
             return False
         return True
 
     def _wait_to_restart(self, status: int, ran_s: float) -> bool:
         """Waits before a restart; if there will be none, records that and returns False."""
-        reason = f"{describe(status)} after {ran_s:.0f} s{self._cause()}"
+        reason = f"{describe(status)} after {ran_s:.0f} s{self._cause(status)}"
         pause_s = _REGROUP_PAUSE_S if status == REGROUP else self._budget.pause_s(ran_s)
         if pause_s is None:
             limit = self.command.max_restarts
@@ -321,8 +322,13 @@ class SupervisedProcess(threading.Thread):
             self._end("stopped", "while it waited for its restart")
         return not self._stopping
 
-    def _cause(self) -> str:
-        """Returns ': ' and the last line of the process's output; '' without output."""
+    def _cause(self, status: int) -> str:
+        """Returns ': ' and the last line of the process's output; '' without output.
+
+        A process that somebody else has killed does not know why.
+        """
+        if status == -signal.SIGKILL:
+            return ""
         line = process_logs.last_line(Path(self.command.log_path))
         return f": {line}" if line else ""
 

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import load, save
 from tests.helpers.launched_run import windows
+from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 
@@ -290,3 +292,19 @@ def test_files_of_the_user_hide_no_module_of_python(run, capfd, tmp_path, monkey
     csv = write_csv(tmp_path / "any.csv", run.project)
     assert main(["doctor", f"--workers_csv_path={csv}"]) == 0, capfd.readouterr().out
     assert main(["setup", f"--workers_csv_path={csv}"]) == 0, capfd.readouterr().out
+
+
+def test_several_learners_without_horovod_are_refused_before_anything_starts(
+    run, monkeypatch, tmp_path, capfd
+):
+    """The launch said that it had started them; actors then waited for ever."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("import sys; sys.modules['horovod'] = None")
+    monkeypatch.setenv("PYTHONPATH", str(hidden))
+    run.csv = write_csv(run.csv, run.project, [free_port(), free_port()])
+    assert run.launch(detach=True) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("this machine: ") and "Horovod" in line
+    assert "install_horovod.sh" in line and line.endswith(sys.executable)
+    assert not run.logdir.exists()

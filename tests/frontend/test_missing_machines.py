@@ -159,7 +159,7 @@ def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, ca
     def rows(*words, status=1):
         capfd.readouterr()
         assert run.command("status", *words) == status
-        return {line.split("  ")[0] for line in capfd.readouterr().out.splitlines()[1:]}
+        return {line.split("  ")[0] for line in capfd.readouterr().out.splitlines()[2:]}
 
     everything = {"process", "learner-0", "actor-0", "actor-1", "actor-2"}
     unreachable = f"{NOBODY}: nothing answers SSH at {NOBODY}:22"
@@ -168,10 +168,11 @@ def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, ca
     assert rows("actor-1", NOBODY) == {"process", "actor-1", "actor-2", unreachable}
     assert rows("actor-1", "--problems") == {"no process needs attention", unreachable}
     run.command("status", "actor-1")
-    assert capfd.readouterr().out.splitlines()[0] == (
+    assert capfd.readouterr().out.splitlines()[:2] == [
         "learners: 1 running; actors: 2 running, 1 unknown; 5,678 agent steps/s; "
-        "1 of 2 machine(s) answer"
-    )
+        "1 of 2 machine(s) answer",
+        "training: 1 of 9 frames; mean return 1.00 (last 1 episode)",
+    ]
     assert run.command("status", "actor-1", "actor-7") == 2
     assert capfd.readouterr().err == (
         "actor-7: no such process or machine; this run has learner-0, actor-0 to actor-2 on "

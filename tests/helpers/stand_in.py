@@ -56,6 +56,7 @@ def make_project(folder):
     folder.mkdir(parents=True)
     (folder / "impala_tf").symlink_to(ROOT / "impala_tf")
     (folder / "run_experiment.py").write_text(PROGRAM)
+    (folder / "horovod").mkdir()  # a launch of several learners looks for it
     return folder
 
 

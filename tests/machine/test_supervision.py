@@ -143,8 +143,10 @@ def test_a_learner_whose_machine_leaves_does_not_end_the_run_of_the_others(
 def test_an_unproven_process_is_restarted_only_if_it_was_killed(tmp_path):
     """A program that fails at once will fail again; one that was killed may not."""
     assert outcome(supervised(tmp_path, "exit 1", proven_after_s=60.0)) == ("failed", 1, 0)
-    script = "[ -e again ] && exit 0; touch again; kill -9 $$"
+    script = "[ -e again ] && exit 0; touch again; echo joined; kill -9 $$"
     assert outcome(supervised(tmp_path, script, proven_after_s=60.0)) == ("finished", 0, 1)
+    log = (tmp_path / "logs" / "log").read_text()
+    assert re.search(r"killed by SIGKILL after \d+ s; restart 1", log), "it does not say why"
 
 
 def test_the_budget_is_for_an_hour_and_returns_after_ten_good_minutes():

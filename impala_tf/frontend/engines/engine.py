@@ -16,6 +16,7 @@ from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
 from impala_tf.frontend.record import Launch
+from impala_tf.frontend.status import progress
 from impala_tf.machine.supervision import OVER, ProcessState
 from impala_tf.printable import printable_parts
 
@@ -30,7 +31,6 @@ class Hooks(NamedTuple):
     differences: Differences
 
 
-_FINAL = ("stopped", "done", "failed")  # states of a learner: `monitoring.status`
 Job = TypeVar("Job")
 """An engine's record of a submitted run."""
 
@@ -99,7 +99,7 @@ class Engine(Protocol[Job]):
 
 
 def print_frames(status: str, is_there: bool = True) -> None:
-    """Prints a run's state and frames, and its learner's notes for the user.
+    """Prints a run's state, frames and mean return, and its learner's notes for the user.
 
     Args:
       status: the text of learner 0's status.json.
@@ -109,9 +109,7 @@ def print_frames(status: str, is_there: bool = True) -> None:
       ValueError, KeyError: the text is not a status.
     """
     now = printable_parts(json.loads(status))
-    frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
-    was = "" if is_there or now["state"] in _FINAL else "was "
-    print(f"{was}{now['state']}: {frames} frames", *now.get("notes", []), sep="\n")
+    print(progress(now, is_there), *now.get("notes", []), sep="\n")
 
 
 def print_process(state: ProcessState, host: str = "", seen_unix_s: float | None = None) -> None:

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "tmux_sess"; "logdir"; "addresses" to listen on; optionally "ports" ([host, port] of
-        learners) and "names" (of their hosts).
+        learners), "names" (of their hosts) and "needs_horovod".
 
     Returns:
       "workdir" and "logdir": absolute paths.
@@ -69,6 +70,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
       "foreign": those of "addresses" that are not this machine's.
       "loopback": those of "names" that mean a loopback address here, so others cannot use them.
       "taken": those of "ports" where another process listens.
+      "lacks_horovod": whether it needs Horovod, and this interpreter does not have it.
       "run": "flags" and "sources" from the logdir's config.json; {} without a run.
       "has_files": whether the logdir has any files of a run.
     """
@@ -88,6 +90,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
         "loopback": [host for host in asked.get("names", ()) if is_loopback_name(host)],
         "taken": [address for address in asked.get("ports", ()) if is_taken(*address)],
+        "lacks_horovod": asked.get("needs_horovod", False) and find_spec("horovod") is None,
         "run": _run_in(logdir),
         "has_files": any((logdir / name).exists() for name in _OF_A_RUN),
     }
