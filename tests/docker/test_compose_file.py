@@ -84,6 +84,12 @@ def test_processes_are_isolated_and_see_only_their_own_credentials(name):
     assert service["restart"].startswith("on-failure")
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_level_that_forks_or_leaks_does_not_harm_the_machine(name):
+    assert 0 < SERVICES[name]["pids_limit"] < 10_000
+    assert re.fullmatch(r"\d+g", SERVICES[name]["mem_limit"])
+
+
 def test_only_tensorboard_is_published_and_only_on_this_machine():
     published = {name: s["ports"] for name, s in SERVICES.items() if "ports" in s}
     assert set(published) == {"tensorboard"}

@@ -99,7 +99,7 @@ def test_the_whole_plan(tmp_path):
 def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatch):
     """Debian's /etc/hosts has 127.0.1.1 for the machine's own name; actors elsewhere would wait."""
     answer = {"windows": [], "running": [], "taken": [], "foreign": [], "workdir": "", "logdir": "",
-              "run": {}, "has_files": False}  # fmt: skip
+              "run": {}, "has_files": False, "lacks_horovod": False}  # fmt: skip
 
     def check(rows, loopback):
         asked = mock.Mock(return_value={**answer, "loopback": loopback})
@@ -126,9 +126,10 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
 def test_members_are_numbered_as_horovod_does(monkeypatch):
     monkeypatch.setattr("impala_tf.frontend.node.group.interface_of", lambda host: None)
     group = GroupInfo(0, ("a", "b", "c", "a2"), ("a", "b", "c", "a"), 9001)
+    store = mock.Mock(address="127.0.0.1:1/x", port=1)
 
     def position(number, *members):
-        found = gloo_environment(group._replace(number=number), members, 1)
+        found = gloo_environment(group._replace(number=number), members, store)
         names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
         return *(int(found[f"HOROVOD_{name}"]) for name in names), found["HOROVOD_HOSTNAME"]
 

@@ -64,7 +64,7 @@ def start_pair(start: Callable[..., Run]) -> Iterator[Callable[..., tuple[list[s
         runs = []
         for rank in range(2):
             info = GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, 0)
-            environment = {**gloo_environment(info, (0, 1), proxy.port), **variables}
+            environment = {**gloo_environment(info, (0, 1), proxy), **variables}
             runs.append(start(*flags, environment=environment, script=script))
         return hosts, runs
 

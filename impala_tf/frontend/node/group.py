@@ -116,7 +116,7 @@ class Membership:
 
     def environment(self) -> dict[str, str]:
         """Returns the variables of the learner: what Horovod needs, and who trains with it."""
-        own = gloo_environment(self._group, self._members.numbers, self._proxy.port)
+        own = gloo_environment(self._group, self._members.numbers, self._proxy)
         return own | group_members.variables(self._members)
 
     def watch(self, process: SupervisedProcess) -> None:
@@ -219,15 +219,13 @@ def _names(numbers: Iterable[int]) -> str:
     return ", ".join(f"learner-{number}" for number in numbers)
 
 
-def gloo_environment(
-    group: GroupInfo, members: Sequence[int], rendezvous_port: int
-) -> dict[str, str]:
+def gloo_environment(group: GroupInfo, members: Sequence[int], store: StoreProxy) -> dict[str, str]:
     """Returns the variables for Horovod's Gloo controller, as horovod.runner.gloo_run sets them.
 
     Args:
       group: the learner, which is one of the members.
       members: the numbers of the learners that train together, in ascending order.
-      rendezvous_port: the port of the store on this machine (see `rendezvous.StoreProxy`).
+      store: the store on this machine.
     """
     nodes = [group.nodes[number] for number in members]
     rank = members.index(group.number)
@@ -245,8 +243,8 @@ def gloo_environment(
         "HOROVOD_HOSTNAME": host,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(rendezvous_port),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": store.address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(store.port),
         _GLOO_TIMEOUT: os.environ.get(_GLOO_TIMEOUT, str(GLOO_TIMEOUT_S)),
     }
     interface = interface_of(host)

@@ -5,9 +5,10 @@ not say which attempt they belong to, so a learner that restarts early would fin
 the previous attempt. Therefore the supervisors gather first (see `gathering`). Each attempt has a
 name and a new, empty store, which learners of other attempts cannot use.
 
-Every request is signed with a key that only the run's learners have. Horovod's client cannot sign,
-so each supervisor runs a `StoreProxy` on its machine's loopback, which signs and forwards, and adds
-the attempt's name.
+Every request is signed with a key that only the run's learners have, together with a number that
+the server has given this connection for one request: a recorded request does not work again.
+Horovod's client cannot sign, so each supervisor runs a `StoreProxy` on its machine's loopback,
+which signs and forwards, and adds the attempt's name. Other users do not know the proxy's path.
 
 Standard library only. The store speaks the protocol of horovod.runner.http.http_server (0.28.1):
 GET, PUT and DELETE of /scope/key.
@@ -21,8 +22,10 @@ import hashlib
 import hmac
 import http.client
 import json
+import secrets
 import socket
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, cast
 
@@ -32,7 +35,7 @@ _MAX_BODY_BYTES = 1 << 16
 _REQUEST_S = 5.0
 MAX_UNSIGNED = 256
 """How many connections without a signed request may be open; each takes a thread."""
-_SIGNATURE = "X-Signature"
+_SIGNATURE, _NONCE = "X-Signature", "/nonce"
 _GROUP = "/group-"
 
 
@@ -74,6 +77,8 @@ class StoreProxy:
 
     Attributes:
       group: the name of the group that the learner is in.
+      address: the address for HOROVOD_GLOO_RENDEZVOUS_ADDR. Horovod puts it before :PORT/SCOPE/KEY,
+        so a path in it becomes that of all requests: it has a secret.
     """
 
     def __init__(self, rendezvous: Address) -> None:
@@ -82,6 +87,9 @@ class StoreProxy:
         handler = type("Proxy", (_ProxyHandler,), {"rendezvous": rendezvous, "proxy": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
+        secret = secrets.token_hex(16)
+        self.address = f"127.0.0.1:{self.port}/{secret}"
+        self.path = f"/{secret}:{self.port}"
         self.close = self._server.close
 
 
@@ -103,7 +111,9 @@ def ask(rendezvous: Address, path: str, message: dict[str, Any]) -> dict[str, An
 def _request(rendezvous: Address, method: str, path: str, body: bytes) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(rendezvous.host, rendezvous.port, timeout=_REQUEST_S)
     try:
-        signature = _signature(rendezvous.key, method, path, body)
+        connection.request("GET", _NONCE)
+        nonce = connection.getresponse().read(_MAX_BODY_BYTES)
+        signature = _signature(rendezvous.key, nonce, method, path, body)
         connection.request(method, path, body, {_SIGNATURE: signature})
         answer = connection.getresponse()
         return answer.status, answer.read(_MAX_BODY_BYTES + 1)
@@ -111,8 +121,9 @@ def _request(rendezvous: Address, method: str, path: str, body: bytes) -> tuple[
         connection.close()
 
 
-def _signature(key: bytes, method: str, path: str, body: bytes) -> str:
-    return hmac.new(key, f"{method} {path}\n".encode() + body, hashlib.sha256).hexdigest()
+def _signature(key: bytes, nonce: bytes, method: str, path: str, body: bytes) -> str:
+    text = nonce + f" {method} {path}\n".encode() + body
+    return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
 class _Server(ThreadingHTTPServer):
@@ -121,8 +132,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
-        self._unsigned: dict[socket.socket, None] = {}  # the oldest comes first
-        self._trusted: set[str] = set()
+        self._unsigned: dict[socket.socket, str] = {}  # {connection: host}, the oldest first
         candidates = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         self.address_family = candidates[0][0]
         super().__init__(candidates[0][4][:2], handler)  # type: ignore[arg-type]
@@ -134,29 +144,29 @@ class _Server(ThreadingHTTPServer):
         self.server_close()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Hangs up on the oldest connection without a signed request, if there are too many.
+        """Hangs up on a connection without a signed request, if there are too many.
 
-        So strangers can neither exhaust this machine's threads nor keep a learner out.
+        It is the oldest of the address that has the most. So strangers can neither exhaust this
+        machine's threads nor keep a learner out.
         """
         with self._lock:
-            if client_address[0] not in self._trusted:
-                self._unsigned[request] = None
+            self._unsigned[request] = client_address[0]
             if len(self._unsigned) > MAX_UNSIGNED:
-                oldest = next(iter(self._unsigned))
+                ((most, _),) = Counter(self._unsigned.values()).most_common(1)
+                oldest = next(each for each, host in self._unsigned.items() if host == most)
                 del self._unsigned[oldest]
                 with contextlib.suppress(OSError):  # the connection has just ended
                     oldest.shutdown(socket.SHUT_RDWR)
         return True
 
-    def trust(self, host: str) -> None:
-        """Remembers that a learner's requests come from this address."""
+    def trust(self, request: Any) -> None:
+        """Remembers that a learner has opened this connection."""
         with self._lock:
-            self._trusted.add(host)
+            self._unsigned.pop(request, None)
 
     def shutdown_request(self, request: Any) -> None:
         """Called when a connection ends."""
-        with self._lock:
-            self._unsigned.pop(request, None)
+        self.trust(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -183,11 +193,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _RendezvousHandler(_Handler):
+    protocol_version = "HTTP/1.1"  # the request with a nonce comes over the same connection
     gathering: Gathering
     key: bytes
+    nonce = b""
 
     def do_GET(self) -> None:
-        if self._checked_body() is not None:
+        if self.path == _NONCE:
+            self._body()
+            self.nonce = secrets.token_hex(16).encode()
+            self._answer(200, self.nonce)
+        elif self._checked_body() is not None:
             value = self.gathering.value(*self._group_and_path())
             self._answer(404 if value is None else 200, value or b"")
 
@@ -227,11 +243,12 @@ class _RendezvousHandler(_Handler):
     def _checked_body(self) -> bytes | None:
         """Returns the body, or refuses the request and returns None."""
         body = self._body()
-        expected = _signature(self.key, self.command, self.path, body)
-        if not hmac.compare_digest(self.headers.get(_SIGNATURE, ""), expected):
+        nonce, self.nonce = self.nonce, b""
+        expected = _signature(self.key, nonce, self.command, self.path, body)
+        if not nonce or not hmac.compare_digest(self.headers.get(_SIGNATURE, ""), expected):
             self._answer(403)
             return None
-        cast(_Server, self.server).trust(self.client_address[0])
+        cast(_Server, self.server).trust(self.request)
         return body
 
 
@@ -241,10 +258,14 @@ class _ProxyHandler(_Handler):
 
     def do_GET(self) -> None:
         try:
-            path = f"{_GROUP}{self.proxy.group}{self.path}"
-            status, body = _request(self.rendezvous, self.command, path, self._body())
+            body = self._body()
+            own, length = self.proxy.path.encode(), len(self.proxy.path)
+            if not hmac.compare_digest(self.path[:length].encode(), own):
+                return self._answer(403)
+            path = f"{_GROUP}{self.proxy.group}{self.path[length:]}"
+            status, body = _request(self.rendezvous, self.command, path, body)
         except (OSError, http.client.HTTPException):
             status, body = 502, b""
-        self._answer(status, body)
+        return self._answer(status, body)
 
     do_PUT = do_DELETE = do_GET  # noqa: N815
