@@ -81,7 +81,7 @@ def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) ->
         with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
             for member in tar:
                 if not (target / member.name).resolve().is_relative_to(target.resolve()):
-                    raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
+                    raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name!r}")
                 is_result = _RESULTS.fullmatch(member.name) and member.isfile()
                 source = tar.extractfile(member) if is_result else None
                 if source is None:

@@ -129,6 +129,8 @@ class Launcher:
           ClusterError: with every problem.
         """
         plan, node = self.record.plan, runner.node
+        csv = f"--workers_csv_path={self.record.workers_csv_path}"
+        setup = user_commands.frontend("setup", csv)
         self.refuse_revoked(runner)
         learners = [process for process in plan.on(node) if process.is_learner]
         leaders = [each.group for each in learners if each.group and each.group.number == 0]
@@ -145,7 +147,7 @@ class Launcher:
         except NotSetUpError as error:
             if node.is_local:
                 raise
-            raise ClusterError(f"{error.problems[0]}; run {self._setup()}") from error
+            raise ClusterError(f"{error.problems[0]}; run {setup}") from error
         lines = []
         if answer["windows"]:
             lines.append(
@@ -162,7 +164,7 @@ class Launcher:
             here = user_commands.install_horovod(Path(node.python))
             lines.append(
                 f"{node.name}: several learners need Horovod, which {node.python} does not have"
-                f" there; run {here if node.is_local else self._setup()}"
+                f" there; run {here if node.is_local else setup}"
             )
         # In that session or folder, ports are taken by that run's own learners.
         for host, port in [] if lines else answer["taken"]:
@@ -189,9 +191,6 @@ class Launcher:
         if lines:
             raise ClusterError(lines)
         return Checked(answer["workdir"], answer["logdir"], answer["run"], answer["has_files"])
-
-    def _setup(self) -> str:
-        return user_commands.frontend("setup", f"--workers_csv_path={self.record.workers_csv_path}")
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
         try:

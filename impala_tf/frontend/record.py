@@ -113,14 +113,12 @@ def find(logdir: str | Path) -> Launch:
     if (run_id := _id_in(logdir)) is None:
         reason = "" if logdir.is_dir() else " (No such file or directory)"
         raise ConfigError(f"--logdir={logdir}: holds no launched run{reason}; {_HINT}")
-    path = folder() / f"{run_id}.json"
-    if not _ID.fullmatch(run_id) or not path.is_file():
+    launch = _read(folder() / f"{run_id}.json") if _ID.fullmatch(run_id) else None
+    if launch is None:
         raise ConfigError(
             f"--logdir={logdir}: was not launched from this account on this machine: {folder()} has"
-            " no record of it; use the account and machine of its launch"
+            " no record of it that can be read; use the account and machine of its launch"
         )
-    if (launch := _read(path)) is None:
-        raise ConfigError(f"{path}: not a record of a launch")
     if launch.logdir != str(logdir.resolve()):
         raise ConfigError(
             f"--logdir={logdir}: was not launched from this account: its id is that of the run in"
@@ -135,11 +133,11 @@ def newest(tmux_sess: str = ClusterConfig.tmux_sess) -> Launch:
     Raises:
       ConfigError: there is none; it names launches of other sessions and engines.
     """
-    launches = []
-    for path in folder().glob("*.json"):
-        launch = _read(path)
-        if launch is not None and _id_in(Path(launch.logdir)) == path.stem:
-            launches.append(launch)
+    launches = [
+        launch
+        for path in folder().glob("*.json")
+        if (launch := _read(path)) is not None and _id_in(Path(launch.logdir)) == path.stem
+    ]
     launches.sort(key=lambda launch: launch.launched_unix_s, reverse=True)
     for launch in launches:
         if launch.engine == SSH and launch.job["plan"]["tmux_sess"] == tmux_sess:
@@ -152,12 +150,8 @@ def newest(tmux_sess: str = ClusterConfig.tmux_sess) -> Launch:
 
 
 def earlier(logdir: Path, engine: str) -> Launch | None:
-    """Returns this user's last launch of a logdir, if an engine has it, else None.
-
-    Raises:
-      ConfigError: there is no home for a record.
-    """
-    folder()
+    """Returns this user's last launch of a logdir, if an engine has it, else None."""
+    folder()  # raises ConfigError if there is no home for the next record
     with contextlib.suppress(ConfigError):
         if (launch := find(logdir)).engine == engine:
             return launch
@@ -181,10 +175,11 @@ def save(record: Record, logdir: Path) -> None:
 
 def _id_in(logdir: Path) -> str | None:
     path = logdir / LAUNCH_ID
-    if not path.is_file():  # a pipe, for example, would never end
-        return None
-    with path.open("rb") as file:
-        return file.read(64).decode(errors="replace").strip()
+    with contextlib.suppress(OSError):
+        if path.is_file():  # a pipe, for example, would never end
+            with path.open("rb") as file:
+                return file.read(64).decode(errors="replace").strip()
+    return None
 
 
 def _read(path: Path) -> Launch | None:

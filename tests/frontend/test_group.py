@@ -299,9 +299,10 @@ def test_a_recorded_request_does_not_work_again(rendezvous, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(http.client.HTTPConnection, "send", recorded)
         assert ask(address, "/join", {"learner": 0, "attempt": "a"})["missing"] == [1]
-    for first in (0, 1):  # with the request for a number, and without
+    nonce, *request = sent
+    for parts in ([nonce, b"".join(request)], [b"".join(request)]):
         with socket.create_connection(address[:2]) as replay:
-            for part in sent[first:]:
+            for part in parts:
                 replay.sendall(part)
                 assert (answer := replay.recv(1 << 16)).startswith(b"HTTP/1.1 ")
             assert b" 403 " in answer
@@ -312,7 +313,7 @@ def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):
     address, _ = rendezvous
     proxy = StoreProxy(address)
     try:
-        for path in ("/global/0", f"/{'0' * 32}:{proxy.port}/global/0", "/", "/\xe9"):
+        for path in ("/global/0", f"/{'0' * 32}:{proxy.port}/global/0", "/"):
             for method in ("GET", "PUT", "DELETE"):
                 assert raw(proxy.port, method, path, b"stolen")[0] == 403
         _, _, own = proxy.address.partition("/")

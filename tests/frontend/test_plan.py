@@ -200,7 +200,7 @@ def test_a_missing_or_damaged_record_is_named(tmp_path):
         load(tmp_path)
     write("1" * 16, Launch("ssh", str(tmp_path), 1.0, {}))
     (folder() / f"{'1' * 16}.json").write_text('{"engine": "ssh"}')
-    with pytest.raises(ConfigError, match="1.json: not a record of a launch"):
+    with pytest.raises(ConfigError, match="no record of it that can be read"):
         load(tmp_path)
 
 
