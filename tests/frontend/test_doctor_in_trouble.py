@@ -70,7 +70,7 @@ def test_a_user_id_without_a_name_or_home_gives_ssh_username(tmp_path, monkeypat
         said = capsys.readouterr()
         if user and not key:
             assert (status, said.err) == (1, "")
-            assert f"nothing answers SSH at 127.0.0.1:{port}" in said.out
+            assert f"SSH at 127.0.0.1:{port}: Connection refused" in said.out
         else:
             assert (status, said.err.count("\n")) == (2, 1)
             assert said.err.startswith("~/key: " if key else f"{csv}:2: ssh_username: ")
