@@ -19,7 +19,7 @@ from impala_tf.config import ClusterConfig, ConfigError
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import NodeSpec, Plan, passwords
-from impala_tf.logdir import LAUNCH_ID, replace_file
+from impala_tf.logdir import LAUNCH_ID, open_regular, replace_file
 
 SSH = "ssh"
 """The engine of runs with a workers CSV."""
@@ -174,11 +174,8 @@ def save(record: Record, logdir: Path) -> None:
 
 
 def _id_in(logdir: Path) -> str | None:
-    path = logdir / LAUNCH_ID
-    with contextlib.suppress(OSError):
-        if path.is_file():  # a pipe, for example, would never end
-            with path.open("rb") as file:
-                return file.read(64).decode(errors="replace").strip()
+    with contextlib.suppress(OSError), open_regular(logdir / LAUNCH_ID) as file:
+        return file.read(64).decode(errors="replace").strip()
     return None
 
 
