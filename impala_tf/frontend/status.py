@@ -25,7 +25,6 @@ from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import OVER
-from impala_tf.monitoring.render import mean_return
 from impala_tf.printable import log_printer, printable_parts
 
 COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
@@ -207,11 +206,9 @@ def progress(status: Status, is_there: bool) -> str:
     """
     was = "" if is_there or status["state"] in _FINAL else "was "
     frames = f"{status['environment_frames']:,} of {status['total_environment_frames']:,} frames"
-    row = status.get("row") or {}
-    has_games = row.get("episode_return_mean") is not None
-    return f"{was}{status['state']}: {frames}" + (
-        f"; mean return {mean_return(row)}" if has_games else ""
-    )
+    mean = (status.get("row") or {}).get("episode_return_mean")
+    games = "" if mean is None else f"; mean return {mean:,.2f}"
+    return f"{was}{status['state']}: {frames}{games}"
 
 
 def _end_reason(record: Record, answers: Answers) -> str:

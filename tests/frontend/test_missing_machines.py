@@ -171,7 +171,7 @@ def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, ca
     assert capfd.readouterr().out.splitlines()[:2] == [
         "learners: 1 running; actors: 2 running, 1 unknown; 5,678 agent steps/s; "
         "1 of 2 machine(s) answer",
-        "training: 1 of 9 frames; mean return 1.00 (last 1 episode)",
+        "training: 1 of 9 frames; mean return 1.00",
     ]
     assert run.command("status", "actor-1", "actor-7") == 2
     assert capfd.readouterr().err == (
