@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import os
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -75,6 +76,12 @@ class WandbWriter:
             what = "%s; until the next restart, `wandb sync` uploads what is kept"
             _log.warning(what, error, extra=FOR_USER)
             self._run = _start(self._logdir, self._flags, "offline")
+        if self._run.offline:
+            folder = shlex.quote(str(self._logdir / "wandb"))
+            sync = f"{user_commands.installed('wandb', 'sync')} {folder}/offline-run-*"
+            _log.info(
+                "W&B is offline: it writes to %s; to upload: %s", folder, sync, extra=FOR_USER
+            )
 
     def close(self) -> None:
         """Ends the upload."""

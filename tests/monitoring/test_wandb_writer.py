@@ -34,11 +34,13 @@ def kept(logdir: Path) -> list[bytes]:
 
 
 def test_metrics_and_config_are_kept_for_the_upload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setenv("WANDB_TAGS", "by-night")
     writer = WandbWriter(tmp_path, {"level_name": "CartPole-v1", "learning_rate": 0.25})
     writer.rewind(None)
+    assert str(tmp_path / "wandb") in caplog.text and "sync" in caplog.text
     writer.write(row(400))
     writer.write(row(800))
     writer.close()
