@@ -13,7 +13,9 @@ import math
 import numbers
 import os
 import re
+import shlex
 import struct
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -162,11 +164,21 @@ def _cell(value: float | int | str | None) -> str:
     return str(int(value)) if isinstance(value, numbers.Integral) else f"{float(value):.8g}"
 
 
-class TensorBoardWriter:
-    """Writes rows as TensorBoard curves over environment_frames, named by TENSORBOARD_TAGS."""
+def _plain(value: Any) -> bool | float | str:
+    return value if isinstance(value, bool | int | float) else str(value)
 
-    def __init__(self, directory: Path) -> None:
+
+class TensorBoardWriter:
+    """Writes rows as TensorBoard curves over environment_frames, named by TENSORBOARD_TAGS.
+
+    Args:
+      directory: the folder of the event files.
+      flags: {flag: value}, shown as a text and as hyperparameters, beside the command.
+    """
+
+    def __init__(self, directory: Path, flags: Mapping[str, Any] | None = None) -> None:
         self._directory = Path(directory)
+        self._flags = flags or {}
         self._writer: Any = None
 
     def write(self, row: Row) -> None:
@@ -180,6 +192,7 @@ class TensorBoardWriter:
         with self._failing():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
+                self._describe()
             # Arrays, because TensorFlow caches every Python number that it converts, forever.
             with self._writer.as_default(step=np.asarray(row["environment_frames"], np.int64)):
                 for name, value in row.items():
@@ -188,6 +201,19 @@ class TensorBoardWriter:
                         meaning = METRICS.get(name, "")
                         tf.summary.scalar(tag(name), point, description=meaning)
             self._writer.flush()
+
+    def _describe(self) -> None:
+        import tensorflow as tf
+        from tensorboard.plugins.hparams import api as hparams
+
+        if not self._flags:
+            return
+        table = "".join(f"|`{name}`|`{value}`|\n" for name, value in self._flags.items())
+        with self._writer.as_default(step=0):
+            tf.summary.text("flags", f"|flag|value|\n|-|-|\n{table}")
+            tf.summary.text("command", f"    {shlex.join(sys.argv)}")
+            known = {name: value for name, value in self._flags.items() if value is not None}
+            hparams.hparams({name: _plain(value) for name, value in known.items()})
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"

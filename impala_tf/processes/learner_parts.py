@@ -142,10 +142,12 @@ class LearnerParts:
         level_rows = None
         if self.group.rank == 0:
             writers["csv"] = CsvWriter(logdir.metrics, METRICS | info_columns(names))
-            writers["tensorboard"] = self._tensorboard = TensorBoardWriter(logdir.tensorboard)
+            flags = configs.to_dict(config)
+            self._tensorboard = TensorBoardWriter(logdir.tensorboard, flags)
+            writers["tensorboard"] = self._tensorboard
             self._wandb = None
             if config.run.track == "wandb":
-                self._wandb = WandbWriter(logdir.path, configs.to_dict(config))
+                self._wandb = WandbWriter(logdir.path, flags)
                 writers["wandb"] = self._wandb
             if len(spec.levels) > 1:
                 levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)

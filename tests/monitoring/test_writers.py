@@ -208,3 +208,13 @@ def test_points_after_the_checkpoint_are_hidden_and_earlier_ones_stay(tmp_path):
     assert curve(tmp_path, "callbacks/mine") == [(1, 1.0)]
     with pytest.raises(ConfigError, match="holds the events of a run, but there is no checkpoint"):
         TensorBoardWriter(tmp_path).rewind(None)
+
+
+def test_tensorboard_has_the_flags_and_the_command(tmp_path):
+    writer = TensorBoardWriter(tmp_path, {"learning_rate": 0.25, "level_name": "x", "seed": None})
+    writer.write(row(1, loss_total=1.0))
+    writer.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    texts = [tf.make_ndarray(events.Tensors(name)[0].tensor_proto) for name in ("flags", "command")]
+    assert b"learning_rate" in texts[0].item() and b"pytest" in texts[1].item()
+    assert any("hparams" in tag for tag in events.summary_metadata)
