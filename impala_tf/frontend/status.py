@@ -188,7 +188,7 @@ def _sums(record: Record, answers: Answers) -> str:
             parts.append(f"{job}s: " + ", ".join(f"{count} {word}" for word, count in ordered))
     row = _status_of_learner_0(answers).get("row")
     if row and any(cells[0] == "learner-0" and cells[2] == "running" for cells in rows):
-        parts.append(f"{row['agent_steps_per_s']:,.0f} agent steps/s")
+        parts.append(f"{row['agent_steps_per_s'] or 0:,.0f} agent steps/s")
     there = sum(isinstance(each, Look) for each in answers.values())
     sums = "; ".join([*parts, f"{there} of {len(answers)} machine(s) answer"])
     if not (status := _status_of_learner_0(answers)):

@@ -118,7 +118,7 @@ class TrainingLoop:
             self._write_row()  # shows the skipped updates; all learners raise at the same step
             raise
         self._peers.works()
-        self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
+        self._recorder.record_update(stats, idle_s, learner.all_reduce_s, learner.progress)
         self._publish(learner.parameter_version, learner.parameters())
         self._on_update(stats)
         if flags.write_row or flags.checkpoint:

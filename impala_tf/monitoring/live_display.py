@@ -19,7 +19,7 @@ from impala_tf.monitoring.status import Status
 
 _log = logging.getLogger(__name__)
 
-_LINES_BESIDES_ACTORS = 17  # lines of the panel, and of the prompt below it
+_LINES_BESIDES_ACTORS = 19  # lines of the panel, and of the prompt below it
 
 
 class Display:

@@ -76,7 +76,8 @@ class RunRecorder:
 
     def begin(self, agent_steps: int, environment_frames: int) -> None:
         """Starts the clocks at these counts. Call it when training starts or resumes."""
-        self._rates = Rates(agent_steps, environment_frames)
+        self._rates = Rates(agent_steps, environment_frames, time.monotonic)
+        self._is_starting = True
         self._resumed_at = time.monotonic() - self._wall_time_s
         self._begin_interval()
 
@@ -109,20 +110,36 @@ class RunRecorder:
         with self._lock:
             self._stale += num_unrolls
 
-    def record_update(self, stats: Any, idle_s: float, all_reduce_s: float | None = None) -> None:
+    @property
+    def wall_time_s(self) -> float:
+        """Seconds of training so far, as in the rows."""
+        return time.monotonic() - self._resumed_at
+
+    def record_update(
+        self,
+        stats: Any,
+        idle_s: float,
+        all_reduce_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         """Records an update.
 
         Args:
           stats: a NamedTuple of statistics; None if this learner had none, see `Learner.update`.
           idle_s: seconds of waiting for the batch.
           all_reduce_s: seconds in all-reduces; None if there is only one learner.
+          progress: the run's progress with this update. Rates are measured from the first update
+            on: the start of the actors is no rate of the run.
         """
         self._idle_s += idle_s
         if all_reduce_s is not None:
             self._all_reduce_s = (self._all_reduce_s or 0.0) + all_reduce_s
-        if stats is None:
-            return
-        self._stats.append({name: float(value) for name, value in stats._asdict().items()})
+        if stats is not None:
+            self._stats.append({name: float(value) for name, value in stats._asdict().items()})
+        if self._is_starting and progress is not None:
+            self._is_starting = False
+            self._rates = Rates(progress.agent_steps, progress.environment_frames, time.monotonic)
+            self._began_at, self._idle_s, self._all_reduce_s = time.monotonic(), 0.0, None
 
     def row_due(self) -> bool:
         """Returns whether the interval is over."""
@@ -168,7 +185,7 @@ class RunRecorder:
         if not stats and progress.updates_skipped == self._updates_skipped:
             return
         self._updates_skipped = progress.updates_skipped
-        self._wall_time_s = time.monotonic() - self._resumed_at
+        self._wall_time_s = self.wall_time_s
         row = {
             "wall_time_s": self._wall_time_s,
             **progress._asdict(),

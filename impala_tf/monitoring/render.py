@@ -26,7 +26,7 @@ SILENT_AFTER_S = 30.0
 _WIDTH = 100  # columns
 _MOST_TROUBLES = 3  # lines about actors
 _NO_STATUS = "waiting for the learner"
-_NO_ROW = "waiting for the first unrolls"
+_NO_UPDATE = "waiting for the first unrolls"
 _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
 _FINAL_STATES = ("stopped", "done", "failed")
 
@@ -71,14 +71,20 @@ def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableTyp
 
     Args:
       status: the status; None if there is none yet.
-      now_s: Unix time, by the clock of the machine that wrote the status.
+      now_s: Unix time, by the clock of the machine that wrote the status; without a status,
+        seconds since the start.
       max_actors: the most rows in the table of actors; further actors are only counted.
     """
     if status is None:
-        return Panel(Text(_NO_STATUS), title="impala_tf", width=_WIDTH, padding=(0, 1))
+        text = f"{_NO_STATUS}, which imports TensorFlow and makes the network: {duration(now_s)}"
+        return Panel(Text(text), title="impala_tf", width=_WIDTH, padding=(0, 1))
     parts: list[RenderableType] = [_progress(status), Text()]
     is_starting = status["state"] == "starting"
-    parts.append(Text(_before_training(status)) if is_starting else _numbers(status))
+    if is_starting:
+        waited = duration(status.get("wall_time_s", 0.0))
+        parts.append(Text(f"{_before_training(status)}: {waited}"))
+    else:
+        parts.append(_numbers(status))
     running = status["state"] not in _FINAL_STATES
     age_s = now_s - status["updated_unix_s"]
     if running and age_s > SILENT_AFTER_S:
@@ -105,7 +111,7 @@ def _title(status: Status) -> str:
 def _before_training(status: Status) -> str:
     replay = status.get("replay")
     if not replay or not replay["steps"]:
-        return _NO_ROW
+        return _NO_UPDATE
     if not replay["missing"]:
         return f"learning from a replay of {replay['steps']:,} agent steps"
     needed = replay["steps"] + replay["missing"]
@@ -262,6 +268,7 @@ def _numbers(status: Status) -> Table:
     lines = {
         "frames": f"{status['environment_frames']:,} of {status['total_environment_frames']:,}"
         f" (1 agent step = {repeats} frame{'s' if repeats > 1 else ''})",
+        "elapsed": duration(status["wall_time_s"]) if "wall_time_s" in status else "",
         **_row_lines(status),
         "evaluation": evaluation(status),
         "checkpoint": f"{Path(checkpoint['path']).name}"
@@ -287,6 +294,7 @@ def _row_lines(status: Status) -> dict[str, str]:
         "return": f"{mean_return(row)}, {row['episodes']:,} so far"
         if row.get("episodes")
         else "no episode finished yet",
+        "entropy": f"{row['entropy']:.3g} nats" if row.get("entropy") is not None else "",
         "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
         f" max {number('policy_lag_max', '.0f')} updates",
         "replay": "{steps:,} of {capacity:,} agent steps".format(**replay) if replay else "",

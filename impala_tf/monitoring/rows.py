@@ -81,11 +81,11 @@ class Rates:
         self._last = (clock(), agent_steps, environment_frames)
 
     def row(self, agent_steps: int, environment_frames: int) -> dict[str, float | int | None]:
-        """Returns the speed metrics since the last call; None if no time has passed."""
+        """Returns the speed metrics since the last call; None if nothing was done since."""
         before_s, steps_before, frames_before = self._last
         self._last = (self._clock(), agent_steps, environment_frames)
         elapsed_s = self._last[0] - before_s
-        if elapsed_s <= 0:
+        if elapsed_s <= 0 or agent_steps == steps_before:
             return {"agent_steps_per_s": None, "frames_per_s": None}
         return {
             "agent_steps_per_s": (agent_steps - steps_before) / elapsed_s,

@@ -87,6 +87,7 @@ class Status(TypedDict):
     learners: Sequence[Mapping[str, float | int | None]]  # [] if there is only one
     actors: list[ActorStatus]
     checkpoint: CheckpointStatus | None
+    wall_time_s: NotRequired[float]  # of training so far, as in metrics.csv, but newer
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
     starving_since_unix_s: NotRequired[float | None]  # when unrolls stopped; None: they arrive
     storage_trouble: NotRequired[StorageTrouble | None]

@@ -95,9 +95,6 @@ class StatusReporter:
     def _state(self) -> status.State:
         if self._stop():
             return "stopping"
-        if self._parts.group.rank == 0:
-            return "training" if self._parts.recorder.last_row else "starting"
-        # Only rank 0 has rows.
         updated = self._parts.learner.learner_updates > self._updates_before
         return "training" if updated else "starting"
 
@@ -125,6 +122,7 @@ class StatusReporter:
             frames_per_step=parts.spec.frames_per_step,
             queue_capacity=config.process.queue_capacity * parts.group.size,
             row=row,
+            wall_time_s=parts.recorder.wall_time_s,
             last_update_unix_s=None if updated_at is None else _unix_s(updated_at),
             starving_since_unix_s=starving_since,
             storage_trouble=parts.storage.trouble(),

@@ -128,8 +128,9 @@ class World:
     # What the loop calls on its recorder ...
 
     def record_update(
-        self, stats: PolicyStats | None, idle_s: float, all_reduce_s: float | None
+        self, stats: PolicyStats | None, idle_s: float, all_reduce_s: float | None, progress: Any
     ) -> None:
+        assert progress == self.learner.progress
         assert stats in (None, f"stats of {self.learner.learner_updates}")
         self.without_batch.append(stats is None)
         self.idle_s.append(idle_s)

@@ -94,7 +94,7 @@ def test_a_status_that_cannot_be_read_for_a_moment_does_not_end_a_run(tmp_path, 
     def broken(*args, **kwargs):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    monkeypatch.setattr("pathlib.Path.read_text", broken)
+    monkeypatch.setattr("impala_tf.logdir.open_regular", broken)
     assert read_status(path) is None
     display.update()
     display.stop("done")

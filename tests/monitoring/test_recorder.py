@@ -264,3 +264,20 @@ def test_numbers_from_infos_are_averaged_and_survive_a_resume() -> None:
     again.record_update(stats(1.0), 0.0)
     again.write_row([again.interval()], progress(2))
     assert {name: rows[1][name] for name in expected} == expected
+
+
+def test_the_start_of_the_actors_is_no_part_of_the_first_rate(clock: Clock) -> None:
+    """Each curve of the speed began with a dip."""
+    rows = Rows()
+    one = recorder(rows)
+    one.begin(0, 0)
+    clock.now += 60  # until the first unrolls
+    one.record_update(stats(1.0), 60.0, progress=progress(1))
+    assert not one.row_due()
+    clock.now += 10
+    one.record_update(stats(1.0), 0.0, progress=progress(11))
+    assert one.row_due()
+    one.write_row([one.interval()], progress(11))
+    (row,) = rows.rows
+    assert (row["agent_steps_per_s"], row["frames_per_s"]) == pytest.approx((100, 400))
+    assert row["learner_idle_fraction"] == 0 and row["wall_time_s"] == pytest.approx(70)
