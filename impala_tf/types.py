@@ -33,6 +33,9 @@ from typing import Any, Literal, NamedTuple
 Array = Any
 Nest = Any
 
+LARGEST = 1e30
+"""No number that is larger is a measurement: sums of a few of them are infinite in float32."""
+
 Kind = Literal["atari", "procgen", "image", "vector"]
 
 

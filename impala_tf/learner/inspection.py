@@ -10,7 +10,9 @@ import tree
 from impala_tf.environments.observations import parts_of
 from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.transport import RefusedUnroll, RefusedVersion
-from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unroll
+from impala_tf.types import LARGEST, ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unroll
+
+_LARGEST = np.float32(LARGEST)
 
 
 class Inspector:
@@ -49,8 +51,9 @@ class Inspector:
         """
         self._check_version(sent.parameter_version, parameter_version)
         for name, array in _floats(sent):
-            if not np.isfinite(array).all():
-                raise RefusedUnroll(f"{name}: NaN or infinite")
+            # Comparisons with NaN are false.
+            if array.size and not (array.min() >= -_LARGEST and array.max() <= _LARGEST):
+                raise RefusedUnroll(f"{name}: NaN, infinite or beyond {LARGEST:g}")
         if isinstance(sent, ActorGradient):
             _check_range("num_played", sent.num_played, self._steps_per_gradient + 1)
         else:

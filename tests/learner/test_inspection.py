@@ -55,10 +55,14 @@ LEVELS = vector_spec()._replace(tasks=("a", "b"))
     ("spec", "path", "value", "problem"),
     [
         # One number that is not finite would poison every parameter.
-        (vector_spec(), "env_outputs.reward", np.nan, "env_outputs.reward: NaN or infinite"),
-        (vector_spec(), "env_outputs.observation", -np.inf, "observation: NaN or infinite"),
-        (vector_spec(), "agent_outputs.policy_logits", np.inf, "policy_logits: NaN or infinite"),
-        (vector_spec(), "core_state.0", np.nan, "core_state.0: NaN or infinite"),
+        (vector_spec(), "env_outputs.reward", np.nan, "env_outputs.reward: NaN, infinite"),
+        (vector_spec(), "env_outputs.observation", -np.inf, "observation: NaN, infinite"),
+        (vector_spec(), "agent_outputs.policy_logits", np.inf, "policy_logits: NaN, infinite"),
+        # Finite ones overflow in the first sum of squares, and the whole update is skipped.
+        *((vector_spec(), f"{path}s.{name}", value, f"{name}: .* beyond 1e[+]30")
+          for path, name in (("env_output", "reward"), ("env_output", "observation"),
+                             ("agent_output", "policy_logits")) for value in (3e38, -2e30)),
+        (vector_spec(), "core_state.0", np.nan, "core_state.0: NaN, infinite"),
         # The embedding of a word that does not exist fails the learner's whole update.
         *((TEXTS, "env_outputs.observation.mission", word, "mission, words: .* but there are 1001")
           for word in (-1, WORD_BUCKETS + 1, 2**31 - 1)),
