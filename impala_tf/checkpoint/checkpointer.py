@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from impala_tf.checkpoint import files
 from impala_tf.config import ConfigError
 from impala_tf.logdir import os_error, sync
+from impala_tf.types import LARGEST
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +170,7 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
 
     Raises:
       MismatchError: one is missing or has another shape; some may have been assigned.
-      files.DamagedError: the values cannot be read.
+      files.DamagedError: the values cannot be read, or no training made them.
     """
     try:
         with _literal(path) as folder:
@@ -178,6 +180,7 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
                 status.assert_existing_objects_matched()
             else:
                 status.assert_consumed()
+            _check_numbers(f"{folder}/variables")
     except tf.errors.ResourceExhaustedError:
         raise  # the machine is out of memory; the checkpoint may be fine
     except tf.errors.OpError as error:
@@ -187,6 +190,20 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
     except (AssertionError, ValueError) as error:
         reason = str(error).splitlines()[0].removesuffix(": attributes {")
         raise MismatchError(reason) from error
+
+
+def _check_numbers(path: str) -> None:
+    """Raises DamagedError if a network's weights are no numbers that a network could have.
+
+    Sums of squares, which optimizers and statistics keep, may be larger.
+    """
+    reader = tf.train.load_checkpoint(path)
+    for name, dtype in reader.get_variable_to_dtype_map().items():
+        if dtype.is_floating:
+            most = LARGEST if "agent/" in name else np.finfo(np.float32).max
+            if not (np.abs(reader.get_tensor(name)) <= most).all():
+                weights = name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
+                raise files.DamagedError(f"{weights}: NaN, infinite or beyond {LARGEST:g}")
 
 
 @contextlib.contextmanager

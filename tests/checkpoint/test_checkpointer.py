@@ -69,6 +69,25 @@ def test_a_resumed_run_continues_exactly_as_if_it_had_not_stopped(tmp_path):
     assert_same(resumed.values(), run.values())
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
+def test_weights_that_no_training_made_are_damage(tmp_path, value):
+    """Its games would be played, and reported, with noise."""
+    good = saved_run(tmp_path, 1)[1]
+    run = Run(tmp_path)
+    run.network.w.assign(tf.fill(run.network.w.shape, value))
+    run.checkpointer.save({"learner_updates": 2}, 2)
+    resumed = Run(tmp_path)
+    assert resumed.checkpointer.restore() == {"learner_updates": 1}
+    assert_same(resumed.values(), good)
+    alone = Run(tmp_path / "alone")
+    run.checkpointer = Checkpointer(tmp_path / "alone", {"agent": run.network})
+    run.checkpointer.save({}, 1)
+    with pytest.raises(
+        ConfigError, match=r"is damaged \(agent/w: NaN, infinite or beyond 1e\+30\)"
+    ):
+        Checkpointer(tmp_path / "alone", {"agent": alone.network}).restore(partial=True)
+
+
 def test_a_fresh_folder_restores_nothing_and_is_not_created(tmp_path):
     assert Run(tmp_path / "checkpoints").checkpointer.restore() is None
     assert not (tmp_path / "checkpoints").exists()
