@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent import futures
 from typing import NamedTuple
@@ -29,8 +30,8 @@ from impala_tf.types import ActorReport, Episode, Nest
 
 logger = logging.getLogger(__name__)
 
-# Threads that decode unrolls and wait for room in the queue. Other pushes wait for a free thread,
-# in order.
+# Threads that decode unrolls and wait for room in the queue. Other pushes wait for a free thread:
+# certificates take turns, and the pushes of one are in order.
 _WORKERS = 8
 # The share of the memory here for waiting pushes. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
@@ -83,6 +84,9 @@ class Pushes:
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
         self._most_waiting_bytes = most_waiting_bytes or int(_WAITING_SHARE * memory_here())
         self._waiting_bytes = 0
+        self._num_pushing: Counter[str] = Counter()  # by certificate
+        self._num_free = _WORKERS
+        self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     def close(self) -> None:
         """Stops the threads once `put` returns."""
@@ -122,25 +126,50 @@ class Pushes:
         """Puts an unroll. If the call is cancelled, the push continues and a retry waits for it."""
         unrolls = min(request.num_environments, session.num_environments)
         size = max(request.ByteSize(), unrolls * self.codec.nbytes)
-        if self._waiting_bytes + size > self._most_waiting_bytes:
+        certificate = session.certificate
+        is_full = self._waiting_bytes + size > self._most_waiting_bytes
+        if is_full and self._num_pushing[certificate]:
             raise CallError(
                 grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
             )
-        loop = asyncio.get_running_loop()
         self._waiting_bytes += size
+        self._num_pushing[certificate] += 1
         self.grants.arrived(session, request.sequence)
-        job = loop.run_in_executor(self._workers, self._put_unroll, session, request)
+        job = asyncio.ensure_future(self._put_in_turn(session, request))
         session.pushing = job
 
         def done(job: asyncio.Future[None]) -> None:
             session.pushing = None
             self._waiting_bytes -= size
+            self._num_pushing[certificate] -= 1
             # `exception` also keeps asyncio from logging that it was never retrieved.
             is_put = not job.cancelled() and job.exception() is None
             self.grants.ended(session, request.sequence, is_put, request.blocked_s)
 
         job.add_done_callback(done)
         await asyncio.shield(job)
+
+    async def _put_in_turn(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
+        loop = asyncio.get_running_loop()
+        if self._num_free:
+            self._num_free -= 1
+        else:
+            turn = loop.create_future()
+            self._turns.setdefault(session.certificate, deque()).append(turn)
+            await turn
+        try:
+            await loop.run_in_executor(self._workers, self._put_unroll, session, request)
+        finally:
+            self._give_turn()
+
+    def _give_turn(self) -> None:
+        if not self._turns:
+            self._num_free += 1
+            return
+        certificate, waiting = self._turns.popitem(last=False)
+        waiting.popleft().set_result(None)
+        if waiting:
+            self._turns[certificate] = waiting  # after all others
 
     def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         """Decodes an unroll and puts it into the queue, in a worker; then counts its number."""

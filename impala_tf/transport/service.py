@@ -150,7 +150,12 @@ class LearnerService:
             if learner != self._number:
                 return impala_pb2.HandshakeReply(outcome=impala_pb2.MOVED, learner=learner)
             session = await self.sessions.admit(
-                request.actor_id, request.session, request.num_environments, host, certificate
+                request.actor_id,
+                request.session,
+                request.num_environments,
+                host,
+                certificate,
+                self.revoked,
             )
         except HandshakeRefused as refused:
             self._note_refusal(
@@ -171,7 +176,7 @@ class LearnerService:
     ) -> impala_pb2.AttendReply:
         """Waits. When it returns, an actor that is alive calls it again."""
         self._check_not_over()
-        session = self._session_of(request)
+        session = self._session_of(request, context)
         try:
             await session.attend()
         except asyncio.CancelledError:  # its connection is closed
@@ -186,7 +191,7 @@ class LearnerService:
     ) -> impala_pb2.ReportReply:
         """Notes what keeps an actor from acting."""
         trouble = shown(request.trouble, _LONGEST_TROUBLE)
-        self.sessions.update(self._session_of(request), trouble=trouble)
+        self.sessions.update(self._session_of(request, context), trouble=trouble)
         return impala_pb2.ReportReply(outcome=impala_pb2.OK)
 
     @answering
@@ -195,7 +200,7 @@ class LearnerService:
     ) -> impala_pb2.GetParametersReply | bytes:
         """Waits until the actor may act. Sends the newest parameters, unless it has them."""
         self._check_not_over()
-        session = self._session_of(request)
+        session = self._session_of(request, context)
         if self._parameters.latest is None:
             raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
         may_act = await self._grants.wait(session, request.sequence)
@@ -215,7 +220,9 @@ class LearnerService:
     ) -> impala_pb2.GetNetworkReply:
         """Sends the network, for an actor that runs it without TensorFlow."""
         self._check_not_over()
-        check_environments(request.num_environments, self._session_of(request).num_environments)
+        check_environments(
+            request.num_environments, self._session_of(request, context).num_environments
+        )
         try:
             if self._networks is None:
                 raise NoNetwork("the learner converts none")
@@ -233,7 +240,9 @@ class LearnerService:
     ) -> impala_pb2.InferReply:
         """Chooses actions for an actor's environments, once there is a version that it lacks."""
         self._check_not_over()
-        check_environments(request.num_environments, self._session_of(request).num_environments)
+        check_environments(
+            request.num_environments, self._session_of(request, context).num_environments
+        )
         if self._infer is None:
             raise CallError(
                 grpc.StatusCode.INVALID_ARGUMENT, "the learner was started with --inference=actor"
@@ -269,18 +278,19 @@ class LearnerService:
     ) -> impala_pb2.PushUnrollReply:
         """Puts an unroll into the queue, exactly once. Waits while the queue is full."""
         self._check_not_over()
-        return await self._pushes.push(self._session_of(request), request)
+        return await self._pushes.push(self._session_of(request, context), request)
 
     def _check_not_over(self) -> None:
         if self.is_over:
             raise RunOver
 
-    def _session_of(self, request: Any) -> Session:
+    def _session_of(self, request: Any, context: Any) -> Session:
         """Returns the session of a request (not of a handshake)."""
-        session = self.sessions.get(request.actor_id, request.session)
+        certificate = name_in_certificate(context)
+        session = self.sessions.get(request.actor_id, request.session, certificate)
         # If the actor's certificate was revoked, it learns that from the handshake.
         is_other_run = request.run_id != self.terms.run_id
-        if session is None or is_other_run or session.certificate in self.revoked:
+        if session is None or is_other_run or certificate in self.revoked:
             raise CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
         return session
 

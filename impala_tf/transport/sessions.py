@@ -7,9 +7,12 @@ import collections
 import logging
 import threading
 import time
+from collections.abc import Container
 from typing import Any, NamedTuple
 
-from impala_tf.transport.errors import HandshakeRefused
+import grpc
+
+from impala_tf.transport.errors import CallError, HandshakeRefused
 from impala_tf.types import ActorReport
 
 logger = logging.getLogger(__name__)
@@ -19,8 +22,11 @@ _ANSWER_S = 3.0
 SHOWN_S = 300.0
 """An actor without an open call is hidden after this many seconds without a call. It reappears when
 it reconnects."""
-MOST_NAMES = 10_000
-"""How many names are remembered. An actor that was cut off for hours may repeat its last push."""
+MOST_NAMES = 2_000
+"""How many names of one certificate are remembered. An actor that was cut off for hours may repeat
+its last push."""
+KEPT_S = 60.0
+"""For how long after a call a name stays with its certificate, in seconds."""
 
 
 class ActorView(NamedTuple):
@@ -111,15 +117,27 @@ class Sessions:
         self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
 
     async def admit(
-        self, name: str, number: int, num_environments: int, host: str, certificate: str
+        self,
+        name: str,
+        number: int,
+        num_environments: int,
+        host: str,
+        certificate: str,
+        revoked: Container[str] = (),
     ) -> Session:
         """Gives a name to a session, and returns the session.
 
+        Args:
+          name, number, num_environments, host, certificate: see `Session` and `ActorView`.
+          revoked: the certificates whose names are free.
+
         Raises:
-          HandshakeRefused: another live actor has the name. The message names both hosts.
+          HandshakeRefused: another live actor has the name. The message names both hosts. Or its
+            certificate has too many live actors.
+          CallError: another certificate had the name a moment ago; it is free later.
         """
         while holder := self._current.get(name):
-            if holder.number == number:
+            if (holder.number, holder.certificate) == (number, certificate):
                 self.update(holder)
                 return holder  # a repeated handshake: earlier pushes stay counted
             if await holder.is_alive():
@@ -127,6 +145,11 @@ class Sessions:
                     f"{name}: this name is taken by an actor at {holder.view.host}, and this one is"
                     f" at {host}; give each actor its own --task"
                 )
+            silent_s = time.monotonic() - holder.view.last_contact
+            is_others = holder.certificate != certificate and holder.certificate not in revoked
+            if is_others and silent_s < KEPT_S:
+                since = f"{name}: another certificate had this name {silent_s:.0f} s ago"
+                raise CallError(grpc.StatusCode.UNAVAILABLE, since)
             if self._current.get(name) is holder:  # else another process has taken the name
                 break
         view = ActorView(name, host, last_contact=time.monotonic())
@@ -135,17 +158,21 @@ class Sessions:
             session.restarts = holder.restarts + 1
             holder.release()
         with self._lock:
+            own = [each for each in self._current.items() if each[1].certificate == certificate]
+            if holder is None and len(own) >= MOST_NAMES:
+                gone = (key for key, each in own if not (each.is_present or each.pushing))
+                if (oldest := next(gone, None)) is None:
+                    raise HandshakeRefused(f"{len(own)} actors with its certificate are here")
+                del self._current[oldest]
             self._current[name] = session
             self._current.move_to_end(name)
-            if len(self._current) > MOST_NAMES:
-                self._current.popitem(last=False)
         logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
         return session
 
-    def get(self, name: str, number: int) -> Session | None:
+    def get(self, name: str, number: int, certificate: str) -> Session | None:
         """Returns the session of a caller; None if it does not have this name now."""
         session = self._current.get(name)
-        if session is None or session.number != number:
+        if session is None or (session.number, session.certificate) != (number, certificate):
             return None
         self.update(session)
         return session

@@ -5,11 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tree
 
+from impala_tf.machine import certificates
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     ActorClient,
@@ -27,7 +29,7 @@ from tests.helpers.unrolls import random_array
 
 Serve = Callable[..., LearnerServer]
 Connect = Callable[..., ActorClient]
-StubOf = Callable[[LearnerServer], Any]
+StubOf = Callable[..., Any]
 
 T, A = 3, 5
 PATIENCE_S = 30.0
@@ -111,6 +113,16 @@ def push_request(sequence: int, **changes: Any) -> impala_pb2.PushUnrollRequest:
         "tensors": tensors,
     }
     return impala_pb2.PushUnrollRequest(**{**fields, **changes})
+
+
+def files_of(folder: Path, machine: str) -> Path:
+    """The folder of a machine, with that machine's files only."""
+    files = folder.parent / machine
+    files.mkdir(exist_ok=True)
+    for file, text in certificates.of_machine(folder, machine).items():
+        (files / file).write_text(text)
+        (files / file).chmod(0o600)
+    return files
 
 
 class FakeLearner:

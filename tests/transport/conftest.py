@@ -90,9 +90,9 @@ def stub_of(directory: Path) -> Iterator[StubOf]:
     """Calls by hand, for what ActorClient never does."""
     channels: list[grpc.Channel] = []
 
-    def stub(one: LearnerServer) -> Any:
+    def stub(one: LearnerServer, folder: Path = directory) -> Any:
         options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME)]
-        with_certificate = credentials.channel_credentials(directory)
+        with_certificate = credentials.channel_credentials(folder)
         channels.append(grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options))
         return wire.stub(channels[-1])
 

@@ -10,18 +10,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
+from impala_tf.machine import certificates
 from impala_tf.transport import HandshakeRefused, impala_pb2, sessions
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
+    CODEC,
     Connect,
     FakeLearner,
     Serve,
     StubOf,
     bits,
+    files_of,
     handshake_request,
     make_parameters,
     make_unroll,
@@ -112,6 +116,82 @@ def test_a_learner_remembers_a_limited_number_of_names(
     assert [push(number) for number in range(50)] == [impala_pb2.OK] * 50
     assert len(one.service.actors()) == 5
     assert [push(49), push(0)] == [impala_pb2.DUPLICATE, impala_pb2.OK]
+
+
+def test_a_flood_of_names_drives_no_live_actor_out(
+    serve: Serve, connect: Connect, stub_of: StubOf, learner: FakeLearner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """All actors of a run may have one certificate."""
+    monkeypatch.setattr(sessions, "MOST_NAMES", 5)
+    one = serve(learner)
+    victim = connect(one.port, "actor-3")
+    victim.push(make_unroll(0))
+    wait_until(lambda: one.service.num_acting() == 1)
+    flood = stub_of(one)
+    for number in range(50):
+        flood.Handshake(handshake_request(actor_id=f"ghost-{number}", session=number))
+    session = one.service.sessions.views()[0]
+    assert session.actor_id == "actor-3" and session.is_present
+    victim.push(make_unroll(1))
+    assert learner.reported(2) == [0, 1]
+    assert [view.actor_id for view in one.service.sessions.views()].count("actor-3") == 1
+
+
+@pytest.fixture
+def two_machines(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The learner's folder, and those of two machines with a certificate each."""
+    folder = tmp_path / "credentials"
+    certificates.create(folder, keep_authority=True)
+    one, other = (files_of(folder, machine) for machine in ("10.0.0.7", "10.0.0.8"))
+    return folder, one, other
+
+
+def test_a_name_and_its_session_are_of_one_certificate(
+    serve: Serve, connect: Connect, stub_of: StubOf, learner: FakeLearner,
+    two_machines: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    folder, own, others = two_machines
+    one = serve(learner, folder=folder)
+    about = {"actor_id": "actor-3", "session": 7}
+    owner, thief = stub_of(one, own), stub_of(one, others)
+    owner.Handshake(handshake_request(**about))  # and keeps no call open, as while it reconnects
+    for ask in (
+        lambda: thief.PushUnroll(push_request(0, **about)),
+        lambda: thief.Handshake(handshake_request(actor_id="actor-3", session=8)),
+        lambda: thief.Handshake(handshake_request(**about)),
+    ):
+        with pytest.raises(grpc.RpcError):
+            ask()
+    assert owner.PushUnroll(push_request(0, **about)).outcome == impala_pb2.OK
+    monkeypatch.setattr(sessions, "KEPT_S", 0.1)
+    time.sleep(0.2)
+    assert thief.Handshake(handshake_request(actor_id="actor-3", session=8)).outcome == (
+        impala_pb2.OK
+    )
+
+
+def test_the_pushes_of_one_certificate_do_not_keep_those_of_another_waiting(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner, two_machines: tuple[Path, Path, Path]
+) -> None:
+    folder, own, others = two_machines
+    one = serve(learner, folder=folder, most_waiting_bytes=60 * CODEC.nbytes)
+    learner.has_room.clear()
+    pushes = []
+    for number in range(30):  # a connection may have few open calls
+        about, ghost = {"actor_id": f"ghost-{number}", "session": number}, stub_of(one, own)
+        ghost.Handshake(handshake_request(**about))
+        pushes.append(ghost.PushUnroll.future(push_request(number, **about)))
+    honest = stub_of(one, others)
+    honest.Handshake(handshake_request())
+    for _ in range(8):
+        learner.wait_for_put()
+    time.sleep(0.5)  # the others wait for their turns
+    waits = honest.PushUnroll.future(push_request(77))
+    time.sleep(0.5)
+    learner.has_room.set()
+    assert waits.result(timeout=30).outcome == impala_pb2.OK
+    assert learner.reported(20).index(77) < 17, "it had to wait for the whole flood"
 
 
 def test_an_actor_that_waits_for_room_is_not_shown_as_silent(

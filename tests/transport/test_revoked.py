@@ -12,7 +12,7 @@ from impala_tf.frontend import operate
 from impala_tf.machine import certificates
 from impala_tf.transport import HandshakeRefused, credentials
 from tests.helpers.waiting import wait_until
-from tests.helpers.wire import Connect, FakeLearner, Serve, make_unroll
+from tests.helpers.wire import Connect, FakeLearner, Serve, files_of, make_unroll
 
 
 @pytest.fixture
@@ -21,16 +21,6 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "credentials"
     certificates.create(path, keep_authority=True)
     return path
-
-
-def files_of(folder: Path, machine: str) -> Path:
-    """The folder of a machine, with that machine's files only."""
-    files = folder.parent / machine
-    files.mkdir(exist_ok=True)
-    for file, text in certificates.of_machine(folder, machine).items():
-        (files / file).write_text(text)
-        (files / file).chmod(0o600)
-    return files
 
 
 def test_a_revoked_machine_is_refused_while_the_others_train(
