@@ -13,7 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers.vector import TransformObservation
 
 from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments import own_levels, spaces
@@ -59,7 +61,7 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
         spaces or an unsupported autoreset mode, or cannot be made with these arguments.
     """
     if vector := _own_vector(env, num_envs):
-        return vector
+        return _nearer(vector, _look(env)[0])
     looks, _ = _look(env)
     make_here = functools.partial(make_one, env, offsets=looks.offsets)
     if env.environment_processes:
@@ -128,9 +130,10 @@ def _look(env: EnvironmentConfig) -> tuple[Looks, int]:
     maker = find(env.level_name)  # another one if the user has changed the function
     if env not in _seen or _seen[env][0] is not maker:
         made: Any
-        offsets = None
         if made := _own_vector(env, 1):
-            space, actions = made.single_observation_space, made.single_action_space
+            offsets = spaces.offsets_of(made)
+            space, _ = spaces.simplified(made.single_observation_space, offsets)
+            actions = made.single_action_space
             limits = [made.spec.max_episode_steps if made.spec else None]
         else:
             made = make_one(env)
@@ -165,12 +168,23 @@ def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, An
             vector = gymnasium.make_vec(registered, num_envs, "vector_entry_point")
         except (Exception, SystemExit) as error:
             raise own_levels.not_made(env, error) from error
+        own_levels.check_normalizers(f"--level_name={env.level_name}", vector)
         if not (problem := _misfit(vector)):
             return vector
         close(vector)
     if registered.entry_point is None:
         raise ConfigError(f"--level_name={env.level_name}: {problem}")
     return None
+
+
+def _nearer(vector: VectorEnv[Any, Any, Any], looks: Looks) -> VectorEnv[Any, Any, Any]:
+    """Returns a level's own vector environment with its offsets subtracted, if it has any."""
+    if not looks.offsets:
+        return vector
+    # What works on one observation works on a batch: `_misfit` refuses all other conversions.
+    nearer, convert = spaces.simplified(vector.single_observation_space, looks.offsets)
+    batch = batch_space(nearer, vector.num_envs)
+    return TransformObservation(vector, convert, batch, nearer)
 
 
 def _misfit(vector: VectorEnv[Any, Any, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError, plug_ins
 from impala_tf.config.own_levels import level_kwargs, level_wrappers
@@ -48,13 +49,13 @@ def make(env: EnvironmentConfig, render_mode: str | None = None) -> Environment:
     made = _environment(flag, made)
     for name, arguments in level_wrappers(env.level_wrappers):
         made = _wrapped(name, arguments, made)
-    _check_normalizers("--level_wrappers" if env.level_wrappers else flag, made)
+    check_normalizers("--level_wrappers" if env.level_wrappers else flag, made)
     return made
 
 
-def wrappers_of(env: Environment) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
+def wrappers_of(env: Environment | VectorEnv[Any, Any, Any]) -> Iterator[Any]:
     """Yields the wrappers of an environment, the outermost first."""
-    while isinstance(env, gymnasium.Wrapper):
+    while isinstance(env, (gymnasium.Wrapper, VectorWrapper)):
         yield env
         env = env.env
 
@@ -151,7 +152,7 @@ def _wrapped(name: str, arguments: Mapping[str, Any], env: Environment) -> Envir
     return _environment(flag, made)
 
 
-def _check_normalizers(flag: str, env: Environment) -> None:
+def check_normalizers(flag: str, env: Environment | VectorEnv[Any, Any, Any]) -> None:
     """Raises ConfigError if a wrapper normalises with statistics of its own.
 
     Each environment would have others, no checkpoint has them, and returns would be in their units.

@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
+from gymnasium.vector import VectorEnv
 
 from impala_tf.config import plug_ins
 from impala_tf.environments import infos, results
@@ -34,6 +35,7 @@ _MAX_ONE_HOT = 100_000
 _FAR = 2.0**14
 """From here on, float32 cannot express steps of 0.001."""
 _OFFSET_BITS = 12
+_MOST_UNIT = 2.0**19  # so that whole numbers of any size stay apart
 
 
 class Words(Box):
@@ -176,23 +178,28 @@ def simplified(
     }
 
 
-def offsets_of(env: gymnasium.Env[Any, Any]) -> dict[str, np.ndarray]:
-    """Returns {part: what to subtract, float64, before its numbers become float32}.
+def offsets_of(
+    env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any],
+) -> dict[str, np.ndarray]:
+    """Returns {part: what to subtract, float64 or int64, before its numbers become float32}.
 
     That is for numbers that would lose digits which matter, such as metres of a map, or seconds
     since 1970. Their first values tell; they are rounded, so that all processes find the same.
     """
-    space = env.observation_space
+    is_vector = isinstance(env, VectorEnv)
+    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
     found: dict[str, np.ndarray] = {}
     if not any(_is_lossy(part) for _, part, _ in named_parts(space)):
         return {}
     with contextlib.suppress(Exception, SystemExit):  # what is wrong is said where it is played
         for name, part, value in named_parts(space, env.reset(seed=0)[0]):
             if _is_lossy(part):
-                near = np.nan_to_num(np.asarray(value, np.float64), posinf=0, neginf=0)
+                kind = np.int64 if np.issubdtype(part.dtype, np.integer) else np.float64
+                exact = np.asarray(value[0] if is_vector else value, kind)
+                near = np.nan_to_num(exact.astype(np.float64), posinf=0, neginf=0)
                 far = np.where(np.abs(near) >= _FAR, near, 0)
-                unit = np.ldexp(1.0, np.frexp(far)[1] - _OFFSET_BITS)
-                found[name] = np.round(far / unit) * unit
+                unit = np.minimum(np.ldexp(1.0, np.frexp(far)[1] - _OFFSET_BITS), _MOST_UNIT)
+                found[name] = (np.round(far / unit) * unit).astype(kind)
     return {name: offset for name, offset in found.items() if offset.any()}
 
 
@@ -334,7 +341,9 @@ def _simplified_part(
 ) -> tuple[Box, Callable[[Any], np.ndarray]]:
     if offset is not None:
         nearer = Box(-np.inf, np.inf, offset.shape, np.float32)
-        return nearer, lambda observation: np.asarray(observation - offset, np.float32)
+        return nearer, lambda observation: np.asarray(
+            np.asarray(observation, offset.dtype) - offset, np.float32
+        )
     if isinstance(space, Box):
         simple, convert = as_image(space, name) or (space, lambda observation: observation)
         _part_spec(simple)

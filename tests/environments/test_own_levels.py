@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import gymnasium
 import pytest
@@ -81,6 +82,14 @@ def normalized() -> gymnasium.Env:
     return gymnasium.wrappers.NormalizeReward(gymnasium.make("CartPole-v1"))
 
 
+def normalized_vector(**given: Any) -> gymnasium.vector.VectorEnv:
+    made = gymnasium.make_vec("CartPole-v1", **given)
+    return gymnasium.wrappers.vector.NormalizeObservation(made)
+
+
+gymnasium.register("Normalized-v0", vector_entry_point=normalized_vector)
+
+
 def sized(width: int, height: int, depth: int = 1) -> gymnasium.Env:
     return gymnasium.make("CartPole-v1")
 
@@ -115,6 +124,7 @@ def test_only_values_make_two_runs_different() -> None:
         ([CART, f"{WRAPPER}NormalizeReward"], "NormalizeReward, .* --value_normalization=running"),
         ([CORRIDOR, f"{WRAPPER}NormalizeObservation"], "--observation_normalization=elementwise"),
         ([f"--level_name={__name__}:normalized"], "leave out NormalizeReward"),
+        (["--level_name=Normalized-v0"], "leave out NormalizeObservation"),
         ([CORRIDOR, "--level_wrappers=nowhere:A"], "cannot import the module 'nowhere'"),
         ([CORRIDOR, "--level_wrappers=builtins:id"], "must return a gymnasium.Env, but returned"),
         (["--level_name=own_level:corridr"], "no such level; did you mean Corridor?"),

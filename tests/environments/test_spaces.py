@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.observations import parts_of
@@ -213,6 +214,41 @@ def test_numbers_far_from_zero_keep_their_digits(kwargs: str, processes: bool) -
     seen = np.array([parts_of(output.observation).popitem()[1][0] for output in outputs])
     assert seen.dtype == np.float32
     assert [len(set(column)) for column in seen[:, [1, 3]].T] == [8, 8]  # velocities
+
+
+class Far(gymnasium.Env):
+    """Counts, far from zero in all but one of its numbers."""
+
+    observation_space = Dict({"n": Box(-(2**62), 2**62, (3,), np.int64),
+                              "x": Box(-np.inf, np.inf, (1, 2), np.float64)})  # fmt: skip
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Any, dict[str, Any]]:
+        self._t = 0
+        return self._seen(), {}
+
+    def step(self, action) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        return self._seen(), 1.0, False, False, {}
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        t = self._t
+        return {"n": np.array([2**61 + t, t, -(10**12) - t]), "x": np.array([[1e7 + t / 2, t / 9]])}
+
+
+gymnasium.register(
+    "Far-v0", vector_entry_point=lambda **given: SyncVectorEnv([Far] * given["num_envs"])
+)
+
+
+@pytest.mark.parametrize("name", [f"{__name__}:Far", "Far-v0"])
+def test_whole_numbers_and_vector_environments_keep_their_digits(name: str) -> None:
+    environment = environment_of(level(name), num_envs=2)
+    outputs = [environment.reset(), *(environment.step(np.ones(2, np.int32)) for _ in range(7))]
+    environment.close()
+    for part in "nx":
+        seen = np.array([output.observation[part][1] for output in outputs])
+        assert seen.dtype == np.float32 and {len(set(column)) for column in seen.T} == {8}
 
 
 def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
