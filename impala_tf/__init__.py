@@ -41,6 +41,10 @@ __all__ = [
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
+# TensorFlow reads this, too. Without a GPU it logs harmless messages as errors; real errors are
+# raised as exceptions.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 # Imported at the first use, because launchers and actors import this package, too.
 _PLACES = {
     **dict.fromkeys(("Progress", "Run", "RunFailed", "train"), "impala_tf.api.run"),

@@ -10,9 +10,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-# Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
-# are raised as exceptions.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # Levels render to images. Without this, SDL would complain if there is no screen.
@@ -194,8 +191,8 @@ def _command(arguments: list[str]) -> int:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]}?" if near else "; see impala --help"
         raise ConfigError(f"{name}: no such command{hint}")
-    if modes := [word for word in rest if word.partition("=")[0] == "--mode"]:
-        raise ConfigError(f"{modes[0]}: the command is {name}; leave the flag out")
+    if any(word.partition("=")[0] == "--mode" for word in rest):
+        raise ConfigError(f"--mode: the command is {name}; leave the flag out")
     return run(command_line.parse([f"--mode={name}", *rest], _values))
 
 

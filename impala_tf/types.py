@@ -136,7 +136,8 @@ class ActionSpec:
         total = math.prod(self.sizes)
         if self.kind == "multi_discrete":
             return "x".join(map(str, self.sizes)) + " actions"
-        return f"{total} {'continuous ' if self.kind == 'continuous' else ''}actions"
+        kind = "continuous " if self.kind == "continuous" else ""
+        return f"{total} {kind}action{'s' * (total != 1)}"
 
 
 class EnvironmentSpec(NamedTuple):

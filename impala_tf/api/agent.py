@@ -191,6 +191,7 @@ def _shapes(space: Space[Any], observation: Any) -> Any:
     return shapes.get("", shapes)
 
 
+@python_values.errors_name_arguments()
 def load(
     logdir: str | os.PathLike[str],
     *,
@@ -214,7 +215,9 @@ def load(
     given = given_for(logdir, checkpoint, trust_level_module, {})
     player = players.load(given, choose_device=False)
     if len(player.spec.levels) > 1:
-        raise ConfigError(f"--logdir={logdir}: learned several levels; play them with --mode=test")
+        raise ConfigError(
+            f"--logdir={logdir}: learned several levels; play them with `impala test`"
+        )
     return Agent(player)
 
 

@@ -7,13 +7,13 @@ import os
 from typing import Any, Literal
 
 from impala_tf.api.agent import given_for
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, python_values
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.processes import evaluate_main
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation:
     """The results of whole games, with unclipped returns."""
 
@@ -32,7 +32,13 @@ class Evaluation:
     details: dict[str, Any]
     """The content of evaluation.json, such as games on unseen levels."""
 
+    def __repr__(self) -> str:
+        games = f"{len(self.returns)} game{'s' * (len(self.returns) > 1)}"
+        level = self.details["level_name"]
+        return f"Evaluation({level!r}, mean {self.mean:.2f}, std {self.std:.2f}, {games})"
 
+
+@python_values.errors_name_arguments()
 def evaluate(
     logdir: str | os.PathLike[str],
     num_episodes: int = 10,
@@ -65,7 +71,7 @@ def evaluate(
     trained = evaluate_main.load(given_for(logdir, checkpoint, trust_level_module, of_test))
     if len(trained.spec.levels) > 1:
         raise ConfigError(f"--logdir={trained.flags['logdir']}: it learned several levels; play"
-                          " them with --mode=test")  # fmt: skip
+                          " them with `impala test`")  # fmt: skip
     result, _ = evaluate_main.evaluate(trained)
     if note := games.cut_note(result):
         print(f"{result['level_name']}: {note}")

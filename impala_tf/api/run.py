@@ -149,6 +149,7 @@ class Run:
         self._stop.set()
         self.wait()
 
+    @python_values.errors_name_arguments()
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the run has ended, for at most `timeout` seconds; returns whether it has.
 
@@ -222,6 +223,7 @@ class Run:
         training.tick(note)
 
 
+@python_values.errors_name_arguments()
 def train(
     level: str | Callable[..., Any], *, wait: bool = True, show: bool | None = None, **flags: Any
 ) -> Run:

@@ -8,7 +8,6 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from impala_tf import __version__
@@ -19,7 +18,9 @@ from impala_tf.config.limits import checked
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
 """What a line on standard error that reports wrong flags begins with."""
+_MODE = re.compile(r"--mode=(\w+)")
 _RESOLVED = ("train", "describe", "benchmark")
+_OF_RUNS = ("test", "report", "export")
 _PRINTING = ("-h", "--help", "--help_all", "--help-all", "--version")
 
 Values = Callable[[Given], Mapping[str, Any]]
@@ -52,6 +53,8 @@ def parse(
     if "--version" in printed:
         _print(_versions())
     typed = words.read([word for word in arguments if word not in _PRINTING])
+    if any(word.name == "mode" and word.value in _OF_RUNS for word in typed):
+        typed = [_as_folder(word) for word in typed]
     flags = words.values(typed)
     places: dict[str, str] = {}
     if (file := flags.pop("config", None)) is not None:
@@ -71,6 +74,12 @@ def parse(
         raise ConfigError([_located(line, places) for line in error.problems]) from error
 
 
+def _as_folder(word: words.Word) -> words.Word:
+    """Returns a word that is no flag as the run's folder: `impala test RUN`."""
+    is_flag = word.text.startswith("-")
+    return word if is_flag else words.Word(f"--logdir={word.text}", "logdir", word.text)
+
+
 def _located(problem: str, places: Mapping[str, str]) -> str:
     """Returns a problem; if its flag is from a file, with the file's name and line in front."""
     flag = re.match(r"--(?:no_)?(\w+)", problem)
@@ -80,8 +89,7 @@ def _located(problem: str, places: Mapping[str, str]) -> str:
 
 def program() -> str:
     """Returns the name of the program that the user started."""
-    is_command = Path(sys.argv[0]).name in ("impala", "__main__.py")
-    return "impala" if is_command else user_commands.SCRIPT
+    return "impala" if user_commands.is_impala() else user_commands.SCRIPT
 
 
 def _print(text: str) -> NoReturn:
@@ -133,5 +141,7 @@ def _versions() -> str:
 def fail(error: ConfigError) -> int:
     """Prints one line per problem to standard error; returns the exit status of invalid input."""
     for problem in error.problems:
+        if user_commands.is_impala():
+            problem = _MODE.sub(r"impala \1", problem)
         print(f"{program()}: {problem}", file=sys.stderr)
     return 2

@@ -136,7 +136,8 @@ def _export_problems(flags: dict[str, Any]) -> list[str]:
 
 def _name_problems(flags: dict[str, Any]) -> list[str]:
     return [
-        f"--{flag}={flags[flag]}: no such {what}; use one of {', '.join(names)}"
+        f"--{flag}={flags[flag]}: no such {what}; use one of {', '.join(names)}, or module:NAME for"
+        " your own"
         for flag, what, names in (
             ("agent_name", "agent", sorted(AGENTS)),
             ("algorithm", "algorithm", list(ALGORITHMS)),

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from impala_tf.config import words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import checked
+
+_FLAG = re.compile(r"--(no_)?(\w+)(=?)")
+
+
+@contextlib.contextmanager
+def errors_name_arguments() -> Iterator[None]:
+    """Lets a ConfigError name arguments, num_actors=2, in place of flags. Also a decorator."""
+    try:
+        yield
+    except ConfigError as error:
+        error.problems = [_FLAG.sub(_argument, line) for line in error.problems]
+        error.args = ("\n".join(error.problems),)
+        raise
+
+
+def _argument(flag: re.Match[str]) -> str:
+    no, name, equals = flag.groups()
+    if name not in words.flags():
+        return flag[0]
+    if words.flags()[name].kind is bool and not equals:
+        return f"{name}={not no}"
+    return f"{name}{equals}"
 
 
 def given(flags: Mapping[str, Any]) -> Given:
@@ -38,7 +62,8 @@ def _value(name: str, value: Any) -> Any:
     """Returns the flag's value; raises ValueError, which names the flag, if it does not fit."""
     flag = words.flags().get(name)
     if flag is None:
-        raise ValueError(words.unknown(name))
+        problem = words.unknown(name).removeprefix("--")
+        raise ValueError(problem.replace("no such flag", "no such argument"))
     if hasattr(value, "item"):  # a number of NumPy's
         value = value.item()
     if (value is None and flag.may_be_none) or (flag.kind is bool and isinstance(value, bool)):

@@ -5,10 +5,13 @@ They name the interpreter that runs this process, and paths that are right in th
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shlex
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -42,19 +45,29 @@ def python(*words: str) -> str:
 
 
 def run_experiment(*flags: str) -> str:
-    """Returns the command that runs run_experiment.py, or the installed `impala`, with flags."""
-    if not IS_CHECKOUT:
+    """Returns the command that runs `impala` with flags; without it, run_experiment.py."""
+    if not IS_CHECKOUT or is_impala() or _installs_checkout():
         modes = [flag for flag in flags if flag.startswith("--mode=")]
         command = modes[-1].partition("=")[2] if modes else "train"
         return installed("impala", command, *(flag for flag in flags if flag not in modes))
     return python(in_current_folder(PROJECT / SCRIPT), *flags)
 
 
-def from_anywhere(mode: str) -> tuple[str, ...]:
-    """Returns the words of the command for a mode, valid on any machine, for documents."""
-    if not IS_CHECKOUT:
-        return ("impala", mode)
-    return ("python", SCRIPT, *([] if mode == "train" else [f"--mode={mode}"]))
+def is_impala() -> bool:
+    """Returns whether the user started `impala`."""
+    path = Path(sys.argv[0])
+    return path.name == "impala" or path.parts[-2:] == ("impala_tf", "__main__.py")
+
+
+@functools.cache
+def _installs_checkout() -> bool:
+    """Returns whether this interpreter's `impala` runs this checkout."""
+    try:
+        source = metadata.distribution("impala_tf").read_text("direct_url.json") or "{}"
+    except metadata.PackageNotFoundError:
+        return False
+    is_here = (Path(sys.executable).parent / "impala").exists()
+    return is_here and json.loads(source).get("url") == PROJECT.as_uri()
 
 
 def frontend(*words: str) -> str:

@@ -12,6 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from impala_tf.config.errors import ConfigError
@@ -160,7 +161,8 @@ def unknown(name: str, typed: str = "") -> str:
     hint = _hint(name.lower())
     if not hint:
         is_flag = not typed or typed.startswith("-")
-        hint = " (see --help_all)" if is_flag else f"; flags begin with --: --level_name={typed}"
+        meant = "logdir" if Path(typed).is_dir() else "level_name"
+        hint = " (see --help_all)" if is_flag else f"; flags begin with --: --{meant}={typed}"
     return f"{typed or f'--{name}'}: no such flag{hint}"
 
 

@@ -63,7 +63,8 @@ class StopAtReturn(Callback):
         score = self._score_of(row)
         if score is not None and score.games >= GAMES and score.mean >= self._wanted:
             flag = f"--stop_at_return={self._wanted:.12g}"
-            self.reason = f"{flag} is reached: the {self._name} is {score.mean:.10g}"
+            mean = f"{score.mean:.4g}" if abs(score.mean) < 1e4 else f"{score.mean:.0f}"
+            self.reason = f"{flag} is reached: the {self._name} is {mean}"
             _log.info("%s", self.reason)
             self.stop()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from impala_tf.monitoring.render import panel, plain_line, troubles
+from impala_tf.monitoring.render import FINAL_STATES, panel, plain_line, troubles
 from impala_tf.monitoring.status import Status
 
 _log = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class Display:
         if self._live is not None:
             with self._writing():
                 self._live.update(self._render(status), refresh=True)
+        elif status is not None and status["state"] in FINAL_STATES:
+            pass  # `stop` says how it ended
         elif self._clock() >= self._next_line_s or old_troubles != self._troubles:
             self._print_line(status)
 
@@ -100,8 +102,6 @@ class Display:
                 live.update(self._render(status), refresh=True)
             with self._writing():
                 live.stop()
-        elif status is not None and status["row"] is not None:
-            self._print_line(status)
         self.say(final_lines)
 
     def _read(self) -> Status | None:

@@ -28,7 +28,7 @@ _MOST_TROUBLES = 3  # lines about actors
 _NO_STATUS = "waiting for the learner"
 _NO_UPDATE = "waiting for the first unrolls"
 _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
-_FINAL_STATES = ("stopped", "done", "failed")
+FINAL_STATES = ("stopped", "done", "failed")
 
 
 def plain_line(status: Status | None) -> str:
@@ -85,7 +85,7 @@ def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableTyp
         parts.append(Text(f"{_before_training(status)}: {waited}"))
     else:
         parts.append(_numbers(status))
-    running = status["state"] not in _FINAL_STATES
+    running = status["state"] not in FINAL_STATES
     age_s = now_s - status["updated_unix_s"]
     if running and age_s > SILENT_AFTER_S:
         parts.append(Text(f"no status from the learner for {duration(age_s)}", style="red"))
@@ -134,7 +134,7 @@ def troubles(status: Status) -> list[str]:
 def _away_learners(status: Status) -> list[str]:
     """Returns a line if learners of the run are away."""
     away = status.get("away_learners")
-    if not away or status["state"] in _FINAL_STATES:
+    if not away or status["state"] in FINAL_STATES:
         return []
     here = status.get("num_learners", 1)
     names = ", ".join(f"learner-{learner['learner']} (since {_clock(learner['since_unix_s'])})"

@@ -131,7 +131,7 @@ def _line(row: dict[str, Any], agent: Player) -> str:
     text = (
         f"{row['level_name']}: {count} game{'s' * (count > 1)},"
         f" {agent.evaluation.test_policy} actions: mean {row['mean']:.2f}, median"
-        f" {row['median']:.2f}, std {row['std']:.2f}, min {row['min']:g}, max {row['max']:g}"
+        f" {row['median']:.2f}, std {row['std']:.2f}, min {row['min']:.2f}, max {row['max']:.2f}"
     )
     return text + (f", normalised {row['normalized_mean']:.3f}" if "normalized_mean" in row else "")
 

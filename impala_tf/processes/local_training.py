@@ -117,14 +117,13 @@ class LocalTraining:
         """
         _prepare(self.logdir)
         certificates.ensure(credentials_dir(self.config))
-        self._node = Node(
-            lambda command, event: self._events.put(
-                f"{command.name} {event}; see {command.log_path}"
-            ),
-            self.config.cluster.max_hours,
-        )
+        self._node = Node(self._on_event, self.config.cluster.max_hours)
         for command in _commands(self.config, self.logdir, self.environment):
             self._node.add(command).start()
+
+    def _on_event(self, command: Command, event: str) -> None:
+        if not event.startswith("finished"):  # `final_lines` says that the run is done
+            self._events.put(f"{command.name} {event}; see {command.log_path}")
 
     @property
     def node(self) -> Node:

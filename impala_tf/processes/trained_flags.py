@@ -174,5 +174,5 @@ def _check_trusted(typed: Given, given: Given) -> None:
         return
     raise ConfigError(
         f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
-        " here; if you trust it, add --trust_level_module (in Python: trust_level_module=True)"
+        " here; if you trust it, add --trust_level_module"
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import resuming, user_commands
+from impala_tf.config import resuming
 from impala_tf.monitoring.returns import Kind
 from impala_tf.processes import provenance
 from impala_tf.reporting import statistics
@@ -138,7 +138,7 @@ def command(run: Run) -> str:
     """Returns the command that repeats a run on one machine."""
     flags = {**provenance.repeating(run.described), "logdir": run.logdir}
     words = [configs.to_flag(name, value) for name, value in flags.items()]
-    return shlex.join([*user_commands.from_anywhere("train"), *words])
+    return shlex.join(["impala", "train", *words])
 
 
 def leaders(level: Level) -> list[Setting]:

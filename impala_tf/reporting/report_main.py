@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, plug_ins, user_commands
+from impala_tf.config import ConfigError, Given, plug_ins
 from impala_tf.logdir import write_atomically
 from impala_tf.processes import players, trained_agent
 from impala_tf.processes.common import resolve
@@ -73,7 +73,7 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
 
 def _write(folder: Path, levels: Sequence[Level], exhibits: Exhibits, given: Given) -> None:
     flags = configs.to_flags(given.without("mode"))
-    command = shlex.join([*user_commands.from_anywhere("report"), *flags])
+    command = shlex.join(["impala", "report", *flags])
     for level in levels:
         if (svg := curves.picture(level)) is not None:
             write_atomically(folder / documents.picture_name(level), svg)

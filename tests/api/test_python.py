@@ -41,18 +41,18 @@ def test_the_package_offers_its_interface_and_stays_light():
 @pytest.mark.parametrize(
     ("level", "flags", "problem"),
     [
-        (CARTPOLE, {"btach_size": 1}, "--btach_size: no such flag; did you mean --batch_size?"),
-        (CARTPOLE, {"batch_size": "many"}, "--batch_size=many: must be a whole number"),
-        (CARTPOLE, {"batch_size": 0}, "--batch_size=0: must be greater than 0"),
-        (CARTPOLE, {"discounting": float("nan")}, "--discounting=nan: must be a number"),
-        (CARTPOLE, {"device": "tpu"}, "--device=tpu: must be one of auto, cpu, gpu"),
-        (CARTPOLE, {"mode": "test"}, "--mode: train does not take it"),
+        (CARTPOLE, {"btach_size": 1}, "btach_size: no such argument; did you mean batch_size?"),
+        (CARTPOLE, {"batch_size": "many"}, "batch_size=many: must be a whole number"),
+        (CARTPOLE, {"batch_size": 0}, "batch_size=0: must be greater than 0"),
+        (CARTPOLE, {"discounting": float("nan")}, "discounting=nan: must be a number"),
+        (CARTPOLE, {"device": "tpu"}, "device=tpu: must be one of auto, cpu, gpu"),
+        (CARTPOLE, {"mode": "test"}, "mode: train does not take it"),
         (
             CARTPOLE,
             {"level_kwargs": {"a": {1, 2}}},
-            "--level_kwargs={'a': {1, 2}}: ",
+            "level_kwargs={'a': {1, 2}}: ",
         ),
-        ("CartPoel-v1", {}, "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
+        ("CartPoel-v1", {}, "level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
         (3, {}, "level=3: must be a level's name, or a function or class that makes an"),
     ],
 )

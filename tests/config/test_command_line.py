@@ -108,6 +108,11 @@ def test_the_names_of_flags_in_other_libraries_name_ours() -> None:
         assert ours.partition("=")[0] in DEFAULTS
 
 
+def test_a_command_takes_the_folder_of_a_run_without_its_flag() -> None:
+    assert command_line.parse(["--mode=test", "a=b", "--video"])["logdir"] == "a=b"
+    assert command_line.parse(["--mode=report", "--seed", "2", "a", "b"])["logdir"] == "a,b"
+
+
 def test_a_flag_may_ask_for_its_default() -> None:
     """Scripts pass on what they were told, and that may be nothing."""
     words = ["--agent_name=auto", "--batch_size=None", "--algorithm", "auto", "--precision=auto"]

@@ -94,13 +94,18 @@ def test_the_help_of_the_script_is_that_of_its_mode(impala):
         (["train", "--btach_size=1"], "--btach_size: no such flag; did you mean --batch_size?"),
         (["train", "--level_name=CartPoel-v1", "--help"],
          "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
-        (["test", "--mode=train"], "--mode=train: the command is test; leave the flag out"),
+        (["test", "--mode=train"], "--mode: the command is test; leave the flag out"),
         (["levels", "xyzzy"], "levels xyzzy: no level that is installed has this in its name"),
         (["agents", "MLP"], "agents MLP: too many words; see impala --help"),
+        (["test"], "impala test: needs --logdir of a run"),
+        (["test", "nowhere"], "--logdir=nowhere: "),
+        (["train", "docs"], "docs: no such flag; flags begin with --: --logdir=docs"),
+        (["train", "--algorithm=mine"], "--algorithm=mine: no such algorithm; use one of impala, "),
         (["completion", "fish"], "completion: name a shell, bash or zsh"),
     ],
 )  # fmt: skip
-def test_wrong_words_are_one_line(impala, words, problem):
+def test_wrong_words_are_one_line(impala, monkeypatch, words, problem):
+    monkeypatch.chdir(PROJECT)
     status, out, err = impala(*words)
     assert (status, out) == (2, "")
     assert err.startswith(f"impala: {problem}"), err

@@ -58,7 +58,7 @@ def test_the_result_says_that_games_were_cut(monkeypatch: pytest.MonkeyPatch) ->
     assert notes == [f"{WORLDS}:{name}-v0: {CUT}" for name in ("Pictures", "ArrayRewards")]
     monkeypatch.undo()
     result, (text,) = evaluate_main.evaluate(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
-    assert str(text).endswith("min 0, max 0")
+    assert str(text).endswith("min 0.00, max 0.00")
     assert "games_cut" not in result
 
 

@@ -68,7 +68,7 @@ def test_a_command_repeats_its_run(tmp_path: Path) -> None:
     }
     run = runs.read(write_run(tmp_path, seed=3, job_name="learner", **given))
     words = comparison.command(run).split()
-    assert words[:2] == ["python", "run_experiment.py"] and words[-1] == f"--logdir={tmp_path}"
+    assert words[:2] == ["impala", "train"] and words[-1] == f"--logdir={tmp_path}"
     expected = {"--level_name=PongNoFrameskip-v4", "--seed=3", "--total_environment_frames=4000",
                 "--no_terminal_on_life_loss", "--learning_rate=0.002"}  # fmt: skip
     assert expected <= set(words)
