@@ -37,7 +37,7 @@ class Snapshot(NamedTuple):
     archive: bytes
     """A compressed tar file."""
     digest: str
-    """A digest of the names and contents of the files."""
+    """A digest of the archive."""
 
 
 def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
@@ -48,8 +48,8 @@ def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
       paths: {name: file}. Default: `project.files`.
     """
     paths = paths or project.files(level_name)
-    tar = project.archive(paths, with_times=False)
-    return Snapshot(gzip.compress(tar, mtime=0), hashlib.sha256(tar).hexdigest()[:_DIGITS])
+    archive = gzip.compress(project.archive(paths, with_times=False), mtime=0)
+    return Snapshot(archive, _digest(archive))
 
 
 def save(snapshot: Snapshot, logdir: Path) -> None:
@@ -61,9 +61,13 @@ def save(snapshot: Snapshot, logdir: Path) -> None:
 def load(logdir: Path, digest: str) -> Snapshot:
     """Returns the code of a launched run. Raises ConfigError if the logdir has other code."""
     archive = (logdir / NAME).read_bytes()
-    if hashlib.sha256(gzip.decompress(archive)).hexdigest()[:_DIGITS] != digest:
+    if _digest(archive) != digest:
         raise ConfigError(f"{logdir / NAME}: is not the code that was launched; launch again")
     return Snapshot(archive, digest)
+
+
+def _digest(archive: bytes) -> str:
+    return hashlib.sha256(archive).hexdigest()[:_DIGITS]
 
 
 def with_code(plan: Plan, digest: str) -> Plan:

@@ -79,3 +79,10 @@ def test_an_installation_without_paramiko_has_all_that_needs_no_ssh(tmp_path):
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("SSH needs the package paramiko, of the extra learner: ")
+
+
+def test_code_that_was_changed_in_the_logdir_reaches_no_machine(recorded, capsys):
+    (recorded / "w.csv").write_text(f"{ROWS}actor,10.0.0.3,\n")
+    (recorded / "code.tar.gz").write_bytes(b"another program")
+    assert main(["add", f"--logdir={recorded}"]) == 2
+    assert capsys.readouterr().err.startswith(f"{recorded}/code.tar.gz: is not the code that was")
