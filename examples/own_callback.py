@@ -13,6 +13,7 @@ from typing import Any
 from impala_tf.callbacks import Callback
 
 MINUTES = 30.0
+GAMES = 100
 
 
 class Watch(Callback):
@@ -28,9 +29,8 @@ class Watch(Callback):
 
     def on_row(self, row: Mapping[str, Any]) -> dict[str, float]:
         """Adds two metrics to callback_metrics.csv and TensorBoard."""
-        mean = row.get("episode_return_mean")
-        if mean is not None:
-            self.best = max(self.best, mean)
+        if row["episode_return_games"] >= GAMES:  # the mean of a few games says little
+            self.best = max(self.best, row["episode_return_mean"])
         if row["wall_time_s"] > 60 * MINUTES:
             self.stop()
         return {"best_return": self.best, "batches_seen": self.batches}

@@ -30,6 +30,8 @@ class Callback:
     def on_row(self, row: Mapping[str, Any]) -> Mapping[str, float] | None:
         """Called with each row of metrics.csv; an unknown metric is None or missing.
 
+        `episode_return_games` is how many games episode_return_mean is of: 100, at first fewer.
+
         Returns:
           metrics to add, or None. They go to callback_metrics.csv and to TensorBoard.
         """

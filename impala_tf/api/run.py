@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib import recfunctions
 
 from impala_tf.api import levels
 from impala_tf.config import ConfigError, python_values
@@ -125,9 +126,10 @@ class Run:
 
         Returns:
           A pandas.DataFrame if pandas is installed; else a NumPy record array, float64, with a
-          field for each column. NaN means no value.
+          field for each column, also for those of your callbacks. NaN means no value.
         """
-        return _table(Logdir(self.logdir).metrics)
+        logdir = Logdir(self.logdir)
+        return _table(_with_callbacks(_records(logdir.metrics), _records(logdir.callback_metrics)))
 
     def evaluations(self) -> Any:
         """Returns the rows of evaluation.csv so far; None without `eval_every`.
@@ -136,7 +138,7 @@ class Run:
           The same types as `metrics`; columns of text, such as level_name, are objects.
         """
         path = Logdir(self.logdir).evaluations
-        return _table(path) if path.exists() else None
+        return _table(_records(path)) if path.exists() else None
 
     def stop(self) -> None:
         """Stops the run, which writes a checkpoint, and waits until it has ended.
@@ -282,9 +284,22 @@ def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTr
     return training
 
 
-def _table(path: Path) -> Any:
-    """Returns the rows of a CSV file; see `Run.metrics`."""
-    table = _records(path)
+def _with_callbacks(table: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """Returns a table with columns for the metrics that callback_metrics.csv has."""
+    if not len(table) or not len(lines):
+        return table
+    values = {(line["environment_frames"], line["name"]): line["value"] for line in lines}
+    names = [name for name in dict.fromkeys(lines["name"]) if name not in table.dtype.names]
+    frames = table["environment_frames"]
+    columns = [np.array([values.get((at, name), np.nan) for at in frames]) for name in names]
+    appended: np.ndarray = recfunctions.append_fields(
+        table, list(map(str, names)), columns, usemask=False, asrecarray=True
+    )
+    return appended
+
+
+def _table(table: np.ndarray) -> Any:
+    """Returns the rows of a CSV file as `Run.metrics` does."""
     try:
         import pandas
     except ImportError:
