@@ -14,6 +14,7 @@ from impala_tf.callbacks import Callback
 from impala_tf.config import ConfigError, RunConfig, plug_ins
 from impala_tf.logdir import Logdir, read_json, write_atomically
 from impala_tf.monitoring.metrics import Row
+from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.monitoring.rows import GAMES, Score
 from impala_tf.monitoring.writers import CsvWriter
 
@@ -67,6 +68,31 @@ class StopAtReturn(Callback):
             self.reason = f"{flag} is reached: the {self._name} is {mean}"
             _log.info("%s", self.reason)
             self.stop()
+
+
+class SmallReturns(Callback):
+    """Says once if all returns are below the unit of --value_normalization=running.
+
+    Args:
+      largest: returns the largest absolute return of the last 100 games.
+      unit: the smallest unit of values.
+    """
+
+    def __init__(self, largest: Callable[[], float], unit: float) -> None:
+        self._largest, self._unit = largest, unit
+        self._told = False
+
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        """Looks at the last 100 games. Where rewards are rare, all returns may be 0."""
+        largest = self._largest()
+        if self._told or row["episodes"] < GAMES or not 0.0 < largest < self._unit:
+            return
+        self._told = True
+        _log.warning(
+            "the returns stay below %.2g, and --value_normalization=running has no unit below %g:"
+            " little is learned from them; scale the rewards with a wrapper (--level_wrappers)",
+            largest, self._unit, extra=FOR_USER,
+        )  # fmt: skip
 
 
 class KeepBest(Callback):
@@ -199,7 +225,7 @@ class Callbacks:
 
     def write(self, row: Row) -> None:
         """Calls `on_row`, and writes the metrics that callbacks return."""
-        self._last_row = row
+        row = self._last_row = {**row, "episode_return_games": min(row.get("episodes") or 0, GAMES)}
         frames = int(row["environment_frames"] or 0)
         for callback in self._callbacks:
             if metrics := self._numbers(callback, self._call(callback, "on_row", row)):

@@ -11,7 +11,8 @@ from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.environments.observations import parts_of
 from impala_tf.types import Nest
 
-_MIN_RMS, _MIN_STD = 0.01, 0.1
+MIN_STD = 0.1
+_MIN_RMS = 0.01
 _HIGHEST = 1e15
 """Larger numbers are codes, such as "nothing there": sums of their squares overflow."""
 _TRUSTED_STEPS, _OUTLIER_STDS = 1000.0, 50.0
@@ -86,7 +87,7 @@ class RunningMoments(snt.Module):
         minimum, that noise would be scaled up to the size of real errors, and a reward would be
         hundreds of standard deviations away. Both would drown the policy gradient.
         """
-        std = tf.maximum(tf.sqrt(self._variance), _MIN_STD)
+        std = tf.maximum(tf.sqrt(self._variance), MIN_STD)
         return tf.where(self._weight > 0.0, std, 1.0)
 
 

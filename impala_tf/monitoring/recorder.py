@@ -217,6 +217,11 @@ class RunRecorder:
             for number, part in zip(self._members or range(len(intervals)), intervals, strict=True)
         ]
 
+    @property
+    def largest_return(self) -> float:
+        """The largest absolute return of the last 100 games; 0 before the first."""
+        return self._window.largest_return
+
     def state(self) -> dict[str, Any]:
         """Returns clocks and episodes, for a checkpoint."""
         return {

@@ -51,6 +51,11 @@ class EpisodeWindow:
             **{name: self._info_mean(n) for n, name in enumerate(info_columns(self._info_metrics))},
         }
 
+    @property
+    def largest_return(self) -> float:
+        """The largest absolute return of the last 100 games; 0 before the first."""
+        return max((abs(episode.episode_return) for episode in self._last), default=0.0)
+
     def _info_mean(self, number: int) -> float | None:
         values = [episode.info[number] for episode in self._last]
         return _mean([value for value in values if value is not None])

@@ -23,6 +23,7 @@ from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
 from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.run_state import RunState
+from impala_tf.learner.statistics import MIN_STD
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
@@ -183,6 +184,8 @@ class LearnerParts:
         ]  # fmt: skip
         if run.stop_at_return is not None:
             built_in.append(callbacks.StopAtReturn(run.stop_at_return, score_of, in_words))
+        if self.config.loss.value_normalization == "running":
+            built_in.append(callbacks.SmallReturns(lambda: self.recorder.largest_return, MIN_STD))
         others = [callback for callback in built_in if callback is not None]
         return Callbacks(callbacks.load(run), others, logdir, self._tensorboard.add)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from impala_tf.callbacks import Callback
-from impala_tf.learner.callbacks import Callbacks, KeepBest
+from impala_tf.learner.callbacks import Callbacks, KeepBest, SmallReturns
 from impala_tf.logdir import Logdir
 
 
@@ -39,6 +39,35 @@ def test_one_that_raises_ends_the_run_with_its_name(tmp_path: Path, is_own: bool
     assert "Exits.on_row raised SystemExit: " in callbacks.failure
     assert f"({Path(__file__).name}, line " in callbacks.failure
     assert callbacks.failure.startswith("--callbacks: ") == is_own, "it is said whose it is"
+
+
+def test_a_callback_learns_of_how_many_games_a_mean_is(tmp_path: Path) -> None:
+    """Otherwise the lucky first game could end a run."""
+
+    class Sees(Callback):
+        def on_row(self, row: Any) -> None:
+            seen.append(row["episode_return_games"])
+
+    seen: list[int] = []
+    callbacks = Callbacks([Sees()], [], Logdir(tmp_path))
+    for episodes in (0, 1, 250):
+        callbacks.write({"environment_frames": 100, "episodes": episodes})
+    assert seen == [0, 1, 100]
+
+
+@pytest.mark.parametrize(
+    ("games", "largest", "lines"), [(100, 0.05, 1), (99, 0.05, 0), (100, 0.0, 0), (100, 0.2, 0)]
+)
+def test_returns_below_the_smallest_unit_are_told_once(
+    games: int, largest: float, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a run learns little, and was silent. Returns of 0 are a level with rare rewards."""
+    callback = SmallReturns(lambda: largest, 0.1)
+    for _ in range(3):
+        callback.on_row({"episodes": games})
+    told = [record.getMessage() for record in caplog.records if getattr(record, "for_user", False)]
+    assert len(told) == lines
+    assert all("0.05" in line and "--value_normalization" in line for line in told)
 
 
 @pytest.mark.parametrize("value", ["hello", 3.0, ["a"], {"best": "high"}, {"best": [1, 2]}])
