@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, open_regular
 from impala_tf.monitoring.rows import is_normalized, mean_over_levels
 
 Row = Mapping[str, str]
@@ -43,7 +43,8 @@ class Point(NamedTuple):
 def csv_rows(path: Path) -> list[dict[str, str]]:
     """Returns the rows of a CSV file that may still grow; [] if there is no file yet."""
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
     except FileNotFoundError:
         return []
     # While a run trains, the last line may be incomplete.

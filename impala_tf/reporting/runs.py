@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from impala_tf.config import ConfigError, split
-from impala_tf.logdir import Logdir, no_run
+from impala_tf.logdir import Logdir, no_run, read_json
 from impala_tf.monitoring.returns import Kind, csv_rows, scores
 from impala_tf.printable import printable_parts
 from impala_tf.processes import provenance
@@ -113,10 +112,14 @@ def read(path: Path) -> Run:
         if type(value := described["flags"].get(name)) is not kind:
             raise ConfigError(f"{logdir.config}: {name}: {value!r:.60} is no {kind.__name__}")
     try:
-        status = json.loads(logdir.status().read_text(encoding="utf-8"))
+        status = read_json(logdir.status())
     except (OSError, ValueError):
         status = {}  # a run that has just started has no status
-    return from_files(logdir.metrics, described, status, csv_rows(logdir.evaluations))
+    try:
+        evaluations = csv_rows(logdir.evaluations)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{logdir.evaluations}: is not a run's: {error}") from None
+    return from_files(logdir.metrics, described, status, evaluations)
 
 
 def from_files(
@@ -162,7 +165,7 @@ def from_files(
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
         )
-    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ConfigError(f"{metrics}: is not a run's, or a file beside it: {error!r}") from None
 
 

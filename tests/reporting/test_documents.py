@@ -148,6 +148,14 @@ def test_a_run_with_flags_of_other_types_is_named(tmp_path: Path, wrong: dict) -
         runs.find(str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "evaluation.csv", "config.json"])
+def test_a_file_that_never_ends_is_named(tmp_path: Path, name: str) -> None:
+    (write_run(tmp_path) / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=name):
+        runs.read(tmp_path)
+
+
 def test_the_page_has_both_curves_the_table_and_the_videos(
     level: Level, exhibits: Exhibits
 ) -> None:
