@@ -94,12 +94,13 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
 
 def _join_command(arguments: Sequence[str]) -> list[str]:
     from impala_tf.frontend import join
+    from impala_tf.frontend.engines import places
     from impala_tf.frontend.node import state
     from impala_tf.logdir import Logdir
 
     heartbeat = str(WORK / "impala_tf-heartbeat")
     added = ["--join", f"--heartbeat_path={heartbeat}"]
-    given = command_line.parse([*added, *arguments])
+    given = places.applied(command_line.parse([*added, *arguments]), os.environ)
     if given["logdir"] is None or not given["job_name"]:
         raise ConfigError("join: needs --logdir, and a job of at least two nodes")
     logdir, task = Logdir(Path(given["logdir"]).absolute()), given["task"]

@@ -22,6 +22,7 @@ installation.require(user_commands.SCRIPT)  # before the imports that need packa
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, LevelRaisedError, command_line
+from impala_tf.config.limits import checked
 from impala_tf.machine.process_lifetime import (
     exit_in_time,
     ignore_stop_requests,
@@ -76,6 +77,10 @@ def run(given: Given) -> int:
 
 
 def _run(given: Given) -> int:
+    if given["join"]:
+        from impala_tf.frontend.engines import places
+
+        given = checked(places.applied(given, os.environ))
     what = given["mode"]
     if what == "train" and given["job_name"]:
         what = given["job_name"]

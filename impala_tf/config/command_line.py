@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from impala_tf import __version__
-from impala_tf.config import config_file, consent, join, presets, tf_config, user_commands, words
+from impala_tf.config import config_file, consent, presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import checked
@@ -36,8 +36,7 @@ def parse(
 
     `--help` and `--help_all` print help, `--version` prints the versions; each ends the process.
 
-    If the flags give no role, the environment variable TF_CONFIG may give one (see `tf_config`), or
-    with --join, the variables of an engine (see `join`).
+    If the flags give no role, the environment variable TF_CONFIG may give one (see `tf_config`).
 
     Args:
       arguments: the words of the command line, without the program.
@@ -46,8 +45,7 @@ def parse(
 
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, a file of flags that
-        is not trusted (see `consent`), a bad TF_CONFIG, or with --join, variables that lack what is
-        needed.
+        is not trusted (see `consent`), or a bad TF_CONFIG.
     """
     printed = [word for word in arguments if word in _PRINTING]
     if "--version" in printed:
@@ -68,8 +66,7 @@ def parse(
     try:
         if printed:
             _print(_help(printed, Given(flags), values))
-        with_role = tf_config.applied(Given(flags), environment)
-        return checked(join.applied(with_role, environment))
+        return checked(tf_config.applied(Given(flags), environment))
     except ConfigError as error:
         raise ConfigError([_located(line, places) for line in error.problems]) from error
 

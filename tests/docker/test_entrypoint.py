@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.config import command_line
 from impala_tf.frontend import requirements
+from impala_tf.frontend.engines import places
 from impala_tf.frontend.node.state import Orders, read_orders
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
@@ -39,7 +41,7 @@ def note() -> dict[str, str]:
 def flags_of(command: list[str]) -> configs.Given:
     """The flags of a command of run_experiment.py."""
     script = next(n for n, word in enumerate(command) if word.endswith("run_experiment.py"))
-    return command_line.parse(command[script + 1 :])
+    return places.applied(command_line.parse(command[script + 1 :]), os.environ)
 
 
 def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):

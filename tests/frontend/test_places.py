@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from impala_tf.config import ConfigError, Given, command_line
-from impala_tf.config.slurm_nodes import slurm_hosts
+from impala_tf.config.limits import checked
+from impala_tf.frontend.engines import places
+from impala_tf.frontend.engines.places import slurm_hosts
 
 SKYPILOT = {"SKYPILOT_NODE_RANK": "2", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3"}
 KUBERNETES = {"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "pong-3", "IMPALA_TF_SERVICE": "runs"}
@@ -28,7 +30,8 @@ def parse(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *argume
         monkeypatch.delenv(name)  # the tests may run in a job themselves
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return command_line.parse(["--join", *arguments])
+    given = command_line.parse(["--join", *arguments])
+    return checked(places.applied(given, os.environ))
 
 
 def role(given: Given) -> tuple[str, int, str, int]:

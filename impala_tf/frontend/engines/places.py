@@ -5,7 +5,7 @@
                   (with --job_name, only the first, for --task: learners and actors are two Jobs)
     Slurm         SLURMD_NODENAME and the job's node list; all lists of a heterogeneous job
 
-The first one that is set counts. TF_CONFIG (see `tf_config`), or --job_name with --task and
+The first one that is set counts. TF_CONFIG (see `config.tf_config`), or --job_name with --task and
 --learner_hosts, takes precedence over all of them. The first nodes are learners, the others run
 actors.
 """
@@ -13,18 +13,18 @@ actors.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from impala_tf.config.addresses import host_port
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.plug_ins import split
-from impala_tf.config.slurm_nodes import slurm_hosts
 
 SERVICE = "IMPALA_TF_SERVICE"
 _INDEX = "JOB_COMPLETION_INDEX"
 _PORT = 8001
+_HOST = r"\[?[A-Za-z0-9_][A-Za-z0-9_.:-]*\]?"  # an address or a host name
 _NO_ENGINE = (
     "--join: no variable says which node this is (SLURMD_NODENAME, SKYPILOT_NODE_RANK,"
     " JOB_COMPLETION_INDEX or TF_CONFIG); give --job_name, --task and --learner_hosts"
@@ -182,3 +182,36 @@ def _number(environment: Mapping[str, str], variable: str) -> int:
     if re.fullmatch(r"\d{1,9}", text) is None:
         raise ConfigError(f"{variable}={text}: must be a number, 0 or more")
     return int(text)
+
+
+def slurm_hosts(nodelist: str, variable: str = "SLURM_JOB_NODELIST") -> list[str]:
+    """Returns the machines of a node list: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1.
+
+    Args:
+      nodelist: the list, in Slurm's form.
+      variable: the variable that held it, which messages name.
+
+    Raises:
+      ConfigError: it is not such a list.
+    """
+    where = f"{variable}={nodelist}"
+    items = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist)
+    if ",".join(items) != nodelist:
+        raise ConfigError(f"{where}: unbalanced brackets or stray commas")
+    return [host for item in items for host in _expanded(item, where)]
+
+
+def _expanded(item: str, where: str) -> Iterator[str]:
+    match = re.fullmatch(r"([^\[\]]*)\[([0-9,-]+)\](.*)", item)
+    if match is None:
+        if re.fullmatch(_HOST, item) is None:
+            raise ConfigError(f"{where}: {item!r} is not a host name")
+        yield item
+        return
+    before, ranges, after = match.groups()
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if re.fullmatch(r"\d+(-\d+)?", part) is None or int(last or first) < int(first):
+            raise ConfigError(f"{where}: {part!r} is not a range such as 01-03")
+        for number in range(int(first), int(last or first) + 1):
+            yield from _expanded(f"{before}{number:0{len(first)}d}{after}", where)
