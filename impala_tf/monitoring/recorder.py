@@ -26,6 +26,7 @@ _OF_LEARNERS = (
 _SHOWN_OF_LEARNERS = (
     "policy_lag_mean", "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
 )  # fmt: skip
+_STARTING = 2  # updates that belong to the start
 _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
 
 
@@ -77,7 +78,7 @@ class RunRecorder:
     def begin(self, agent_steps: int, environment_frames: int) -> None:
         """Starts the clocks at these counts. Call it when training starts or resumes."""
         self._rates = Rates(agent_steps, environment_frames, time.monotonic)
-        self._is_starting = True
+        self._starting = _STARTING
         self._resumed_at = time.monotonic() - self._wall_time_s
         self._begin_interval()
 
@@ -128,22 +129,22 @@ class RunRecorder:
           stats: a NamedTuple of statistics; None if this learner had none, see `Learner.update`.
           idle_s: seconds of waiting for the batch.
           all_reduce_s: seconds in all-reduces; None if there is only one learner.
-          progress: the run's progress with this update. Rates are measured from the first update
-            on: the start of the actors is no rate of the run.
+          progress: the run's progress with this update. Rates are measured from the second update
+            on: what actors and TensorFlow need at the start is no rate of the run.
         """
         self._idle_s += idle_s
         if all_reduce_s is not None:
             self._all_reduce_s = (self._all_reduce_s or 0.0) + all_reduce_s
         if stats is not None:
             self._stats.append({name: float(value) for name, value in stats._asdict().items()})
-        if self._is_starting and progress is not None:
-            self._is_starting = False
+        if self._starting and progress is not None:
+            self._starting -= 1
             self._rates = Rates(progress.agent_steps, progress.environment_frames, time.monotonic)
             self._began_at, self._idle_s, self._all_reduce_s = time.monotonic(), 0.0, None
 
     def row_due(self) -> bool:
-        """Returns whether the interval is over."""
-        return time.monotonic() - self._began_at >= self._interval_s
+        """Returns whether the interval is over. The first one begins after the start."""
+        return not self._starting and time.monotonic() - self._began_at >= self._interval_s
 
     def interval(self) -> dict[str, Any]:
         """Starts a new interval; returns this learner's part of the next row, JSON-able."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import importlib
 import math
 import numbers
 import os
@@ -16,6 +17,7 @@ import re
 import shlex
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +29,7 @@ from impala_tf.config import ConfigError
 from impala_tf.logdir import NoLocksError, lock, os_error
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
+_HPARAMS = "tensorboard.plugins.hparams.api"
 _RESTART = ".restart"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
@@ -263,6 +266,8 @@ class TensorBoardWriter:
           ConfigError: a fresh run would add to another run's curves.
         """
         self.close()
+        # Takes a second, in which the first row would keep the learner from training.
+        threading.Thread(target=importlib.import_module, args=[_HPARAMS], daemon=True).start()
         files = sorted(self._directory.glob("events.out.tfevents.*"))
         if not files:
             return

@@ -164,6 +164,8 @@ def test_updates_that_were_all_skipped_have_a_row(clock: Clock) -> None:
 
 def test_a_row_is_due_one_interval_after_the_last(clock: Clock) -> None:
     one = recorder(interval_s=10.0)
+    for updates in (1, 2):
+        one.record_update(stats(1.0), 0.0, progress=progress(updates))
     clock.now += 9.5
     assert not one.row_due()
     clock.now += 0.5
@@ -273,11 +275,13 @@ def test_the_start_of_the_actors_is_no_part_of_the_first_rate(clock: Clock) -> N
     one.begin(0, 0)
     clock.now += 60  # until the first unrolls
     one.record_update(stats(1.0), 60.0, progress=progress(1))
+    clock.now += 3
+    one.record_update(stats(1.0), 0.0, progress=progress(2))
     assert not one.row_due()
     clock.now += 10
-    one.record_update(stats(1.0), 0.0, progress=progress(11))
+    one.record_update(stats(1.0), 0.0, progress=progress(12))
     assert one.row_due()
-    one.write_row([one.interval()], progress(11))
+    one.write_row([one.interval()], progress(12))
     (row,) = rows.rows
     assert (row["agent_steps_per_s"], row["frames_per_s"]) == pytest.approx((100, 400))
-    assert row["learner_idle_fraction"] == 0 and row["wall_time_s"] == pytest.approx(70)
+    assert row["learner_idle_fraction"] == 0 and row["wall_time_s"] == pytest.approx(73)
