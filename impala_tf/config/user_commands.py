@@ -77,8 +77,7 @@ def frontend(*words: str) -> str:
         for word in words
         for flag, _, value in [word.partition("=")]
     )
-    is_installed = (Path(sys.executable).parent / "impala").exists()
-    if IS_CHECKOUT and not is_installed and in_current_folder(PROJECT) == ".":
+    if IS_CHECKOUT and not _installs_checkout() and in_current_folder(PROJECT) == ".":
         return python("-m", "frontend", *words)  # no other folder has this module
     return installed("impala", "cluster", *words)
 
