@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment, cut_times
+from impala_tf.environments.workers import Looks, in_processes
 from impala_tf.types import EnvOutput
 from tests.helpers import worlds
 from tests.helpers.games import WORLDS, actions, level, random_steps
@@ -26,11 +27,15 @@ def resets(outputs: list[EnvOutput]) -> np.ndarray:
     return np.stack([each.autoreset for each in outputs])
 
 
-@pytest.mark.parametrize("vectorize", [SyncVectorEnv, AsyncVectorEnv])
-def test_games_of_one_length_do_not_end_together(vectorize: Any) -> None:
+@pytest.mark.parametrize("has_processes", [False, True])
+def test_games_of_one_length_do_not_end_together(has_processes: bool) -> None:
     """All unrolls of a batch would show the same part of a game."""
     count = 8
-    vector = vectorize([fixed_length] * count)
+    vector: Any = SyncVectorEnv([fixed_length] * count)
+    if has_processes:
+        one = vector.envs[0]
+        looks = Looks(one.observation_space, one.action_space, one.metadata)
+        vector = in_processes(fixed_length, count, looks)
     environment = BatchedEnvironment(vector, cut_at=cut_times(vector, LENGTH, seed=1))
     environment.reset()
     outputs = [environment.step(actions(*[0] * count)) for _ in range(6 * (LENGTH + 1))]

@@ -27,13 +27,14 @@ def run(path: Path, learners: int) -> dict[str, Any]:
     command = [*horovodrun, sys.executable, "-m", "tests.helpers.golden_updates", str(path)]
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
     done = subprocess.run(
-        command, cwd=PROJECT, env=environment, timeout=500, capture_output=True, text=True
+        command, cwd=PROJECT, env=environment, timeout=1500, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
+@pytest.mark.timeout(1600)
 @pytest.mark.parametrize(
     "learners",
     [
