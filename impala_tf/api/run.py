@@ -198,7 +198,7 @@ class Run:
                 self._end_reason = training.end_reason
                 try:
                     if display:
-                        display.stop(training.final_lines())
+                        display.stop(training.final_lines(), say_how_far=False)
                 finally:
                     training.run_end_command()
             training.raise_if_refused()

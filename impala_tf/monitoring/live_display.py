@@ -93,8 +93,13 @@ class Display:
         with self._writing():
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
-    def stop(self, final_lines: str) -> None:
-        """Ends the display. The last status stays on the screen, with `final_lines` below it."""
+    def stop(self, final_lines: str, *, say_how_far: bool = True) -> None:
+        """Ends the display. The last status stays on the screen, with `final_lines` below it.
+
+        Args:
+          final_lines: what to print at the end.
+          say_how_far: whether to print frames and return, too, where there is no screen.
+        """
         status = self._read()
         if self._live is not None:
             live, self._live = self._live, None
@@ -102,6 +107,8 @@ class Display:
                 live.update(self._render(status), refresh=True)
             with self._writing():
                 live.stop()
+        elif say_how_far and status is not None and status["row"] is not None:
+            self._print_line(status)
         self.say(final_lines)
 
     def _read(self) -> Status | None:

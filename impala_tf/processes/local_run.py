@@ -73,7 +73,7 @@ def _train(training: LocalTraining) -> int:
     finally:
         training.close()
         try:
-            display.stop(training.final_lines())
+            display.stop(training.final_lines(), say_how_far=False)
         finally:
             training.run_end_command()
     training.raise_if_refused()
