@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,13 @@ def printable_parts(value: Any) -> Any:
 
 
 def log_printer() -> Callable[[bytes], None]:
-    """Returns a function that prints the next bytes of a log, `printable` but for its lines."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return lambda piece: print(printable(decoder.decode(piece), "\n\t"), end="", flush=True)
+    """Returns a function that prints the next bytes of a log, `printable` but for its lines.
+
+    It prints to what is standard output now, even where output of a library is hidden later.
+    """
+    decoder, out = codecs.getincrementaldecoder("utf-8")("replace"), sys.stdout
+
+    def show(piece: bytes) -> None:
+        print(printable(decoder.decode(piece), "\n\t"), end="", flush=True, file=out)
+
+    return show
