@@ -107,8 +107,12 @@ class Display:
                 live.update(self._render(status), refresh=True)
             with self._writing():
                 live.stop()
-        elif say_how_far and status is not None and status["row"] is not None:
-            self._print_line(status)
+        elif status is not None and status["row"] is not None:
+            if say_how_far:
+                self._print_line(status)
+            else:
+                for line in troubles(status):
+                    self.say(line)
         self.say(final_lines)
 
     def _read(self) -> Status | None:

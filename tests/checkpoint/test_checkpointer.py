@@ -75,13 +75,13 @@ def test_weights_that_no_training_made_are_damage(tmp_path, value):
     good = saved_run(tmp_path, 1)[1]
     run = Run(tmp_path)
     run.network.w.assign(tf.fill(run.network.w.shape, value))
-    run.checkpointer.save({"learner_updates": 2}, 2)
+    run.checkpointer.save(state(2), 2)
     resumed = Run(tmp_path)
-    assert resumed.checkpointer.restore() == {"learner_updates": 1}
+    assert resumed.checkpointer.restore() == state(1)
     assert_same(resumed.values(), good)
     alone = Run(tmp_path / "alone")
     run.checkpointer = Checkpointer(tmp_path / "alone", {"agent": run.network})
-    run.checkpointer.save({}, 1)
+    run.checkpointer.save(state(1), 1)
     with pytest.raises(
         ConfigError, match=r"is damaged \(agent/w: NaN, infinite or beyond 1e\+30\)"
     ):
