@@ -11,6 +11,7 @@ from typing import Any
 
 from impala_tf.config import ConfigError, Given, actors_wait, command_line, user_commands
 from impala_tf.frontend import overview, project, snapshot
+from impala_tf.frontend.claims import claimed, name_of
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
@@ -29,7 +30,6 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
-from impala_tf.machine.claims import claimed, name_of
 
 Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run, and its logdir; returns lines if it is another run."""

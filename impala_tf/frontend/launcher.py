@@ -15,6 +15,7 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import project, snapshot
+from impala_tf.frontend.claims import claimed
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError, NoCodeError, NotSetUpError
 from impala_tf.frontend.inventory import Secret, read_workers
@@ -32,7 +33,6 @@ from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
-from impala_tf.machine.claims import claimed
 
 _LAUNCH_S = 120.0
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.machine.claims import claimed, name_of
+from impala_tf.frontend.claims import claimed, name_of
 
 CLAIM = """
 import pathlib, sys
-from impala_tf.machine.claims import claimed, name_of
+from impala_tf.frontend.claims import claimed, name_of
 with claimed(f"run in {name_of(pathlib.Path(sys.argv[1]))}") as is_only:
     print(is_only)
 """
@@ -35,7 +35,7 @@ def test_a_claim_of_a_path_is_for_the_folders_that_its_process_sees(tmp_path: Pa
 
 STRANGER = """
 import os, pathlib, socket, sys
-from impala_tf.machine import claims
+from impala_tf.frontend import claims
 os.setuid(65534)
 os.getuid = lambda: 0
 with claims.claimed(f"run in {claims.name_of(pathlib.Path(sys.argv[1]))}") as is_only:
