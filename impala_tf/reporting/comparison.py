@@ -106,16 +106,11 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
     """Groups the runs by their labels: agent, algorithm if it differs, given flags that differ."""
     sources = [source for run in runs for source in run.described["sources"].items()]
     given = {flag for flag, source in sources if source == "given"} - _NOT_OF_A_SETTING
-    values: list[dict[str, Any]] = [
-        {
-            **run.flags,
-            "learners": len(configs.split(run.flags["learner_hosts"])) or 1,
-            "start_from": "a run"
-            if run.flags.get("start_from")
-            else "nothing",  # each seed its own
-        }
-        for run in runs
-    ]
+    values: list[dict[str, Any]] = []
+    for run in runs:
+        learners = len(configs.split(run.flags["learner_hosts"])) or 1
+        start = "a run" if run.flags.get("start_from") else "nothing"  # each seed its own
+        values.append({**run.flags, "learners": learners, "start_from": start})
     others = ["learners", *sorted(given - {"agent_name", "algorithm"})]
     differing = [flag for flag in others if len({str(each.get(flag)) for each in values}) > 1]
     has_algorithms = len({each["algorithm"] for each in values}) > 1
@@ -124,14 +119,13 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
         parts = [each["agent_name"], *([each["algorithm"]] if has_algorithms else [])]
         label = ", ".join([*parts, *(f"{flag}={each.get(flag)}" for flag in differing)])
         grouped.setdefault(label, []).append(run)
-    return Level(name, [_setting(*pair) for pair in grouped.items()])
-
-
-def _setting(label: str, runs: Sequence[Run]) -> Setting:
-    """Keeps for each seed the run that got furthest."""
-    kept = {run.seed: run for run in sorted(runs, key=operator.attrgetter("frames"))}
-    chosen = [kept[seed] for seed in sorted(kept)]
-    return Setting(label, chosen, [run for run in runs if run not in chosen])
+    settings = []
+    for label, alike in grouped.items():
+        # For each seed, the run that got furthest counts.
+        kept = {run.seed: run for run in sorted(alike, key=operator.attrgetter("frames"))}
+        chosen = [kept[seed] for seed in sorted(kept)]
+        settings.append(Setting(label, chosen, [run for run in alike if run not in chosen]))
+    return Level(name, settings)
 
 
 def command(run: Run) -> str:

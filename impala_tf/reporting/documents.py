@@ -8,6 +8,7 @@ import datetime
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jinja2
@@ -30,7 +31,6 @@ class Exhibit(NamedTuple):
 
 
 Exhibits = Mapping[Setting, Exhibit]
-Show = Callable[[list[float]], str]
 
 
 def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: str) -> str:
@@ -81,63 +81,50 @@ def table(level: Level, exhibits: Exhibits) -> tuple[list[str], list[list[str]]]
 
     Columns without any figure are left out.
     """
-    columns = {
-        "setting": [setting.label for setting in level.settings],
-        "seeds": [_seeds(setting) for setting in level.settings],
-        "parameters": [
-            NOTHING if (known := exhibits[setting].parameters) is None else count(known)
-            for setting in level.settings
-        ],
-    }
-    for name, figure, show in _figures(level):
-        columns[name] = [_cell(setting, figure, show) for setting in level.settings]
-    columns = {name: cells for name, cells in columns.items() if set(cells) != {NOTHING}}
-    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+    rows = [_row(setting, exhibits[setting], level.target) for setting in level.settings]
+    titles = [title for title in rows[0] if any(row[title] != NOTHING for row in rows)]
+    return titles, [[row[title] for title in titles] for row in rows]
 
 
-def _figures(level: Level) -> list[tuple[str, Figure, Show]]:
-    """Returns (column, figure of a run, function that shows its values of all seeds)."""
+def _row(setting: Setting, exhibit: Exhibit, target: float | None) -> dict[str, str]:
+    """Returns {column: cell}."""
+    seeds = len(setting.runs)
+    unfinished = sum(not run.is_finished for run in setting.runs)
 
-    def mean(show: Callable[[float], str]) -> Show:
-        return lambda values: spread(values, show)
+    def cell(figure: Figure, show: Callable[[list[float]], str]) -> str:
+        values = setting.values(figure)
+        some = f", {len(values)} of {seeds} seeds" if len(values) < seeds else ""
+        return show(values) + some if values else NOTHING
 
     def peak(values: list[float]) -> str:
         return whole(max(values))
 
-    figures: list[tuple[str, Figure, Show]] = [
-        ("learner memory, peak MiB", lambda run: run.learner_memory_mb, peak),
-        ("actor memory, peak MiB", lambda run: run.actor_memory_mb, peak),
-        ("agent steps/s", lambda run: run.agent_steps_per_s, mean(whole)),
-        ("final return", final_return, mean(mean_return)),
-        ("final return, IQM", final_return, _iqm),
-        ("last evaluation", last_evaluation, mean(mean_return)),
-    ]
-    if (target := level.target) is not None:
-        shown, minutes = mean_return(target), "{:,.1f}".format
-        figures += [
-            (f"frames to {shown}", lambda run: run.reached(target)[0], mean(count)),
-            (f"minutes to {shown}", lambda run: run.reached(target)[1], mean(minutes)),
-        ]
-    return figures
+    def iqm(values: list[float]) -> str:
+        has_middle = len(values) >= statistics.FEWEST_OF_IQM
+        return spread(values, mean_return, statistics.interquartile_mean) if has_middle else NOTHING
 
-
-def _iqm(values: list[float]) -> str:
-    if len(values) < statistics.FEWEST_OF_IQM:
-        return NOTHING
-    return spread(values, mean_return, statistics.interquartile_mean)
-
-
-def _cell(setting: Setting, figure: Figure, show: Show) -> str:
-    values = setting.values(figure)
-    if not values:
-        return NOTHING
-    some = f", {len(values)} of {len(setting.runs)} seeds"
-    return show(values) + some * (len(values) < len(setting.runs))
-
-
-def _seeds(setting: Setting) -> str:
-    unfinished = sum(not run.is_finished for run in setting.runs)
-    return f"{len(setting.runs)}" + f" ({unfinished} unfinished)" * (unfinished > 0)
+    row = {
+        "setting": setting.label,
+        "seeds": f"{seeds} ({unfinished} unfinished)" if unfinished else f"{seeds}",
+        "parameters": NOTHING if exhibit.parameters is None else count(exhibit.parameters),
+        "learner memory, peak MiB": cell(lambda run: run.learner_memory_mb, peak),
+        "actor memory, peak MiB": cell(lambda run: run.actor_memory_mb, peak),
+        "agent steps/s": cell(lambda run: run.agent_steps_per_s, partial(spread, show=whole)),
+        "final return": cell(final_return, partial(spread, show=mean_return)),
+        "final return, IQM": cell(final_return, iqm),
+        "last evaluation": cell(last_evaluation, partial(spread, show=mean_return)),
+    }
+    if target is not None:
+        minutes, shown = "{:,.1f}".format, mean_return(target)
+        row |= {
+            f"frames to {shown}": cell(
+                lambda run: run.reached(target)[0], partial(spread, show=count)
+            ),
+            f"minutes to {shown}": cell(
+                lambda run: run.reached(target)[1], partial(spread, show=minutes)
+            ),
+        }
+    return row
 
 
 def comparisons(level: Level) -> list[str]:
@@ -161,7 +148,7 @@ def comparisons(level: Level) -> list[str]:
 def as_csv(levels: Sequence[Level], exhibits: Exhibits) -> str:
     """Returns one row per run, with plain numbers; an unknown figure is an empty cell."""
     rows = [
-        _csv_row(run, setting.label, exhibits[setting].parameters, level.target)
+        _csv_row(run, setting, exhibits[setting], level.target)
         for level in levels
         for setting in level.settings
         for run in setting.runs
@@ -173,20 +160,18 @@ def as_csv(levels: Sequence[Level], exhibits: Exhibits) -> str:
     return text.getvalue()
 
 
-def _csv_row(
-    run: Run, setting: str, parameters: int | None, target: float | None
-) -> dict[str, Any]:
+def _csv_row(run: Run, setting: Setting, exhibit: Exhibit, target: float | None) -> dict[str, str]:
     frames, minutes = run.reached(target) if target is not None else (None, None)
     row = {
         "level_name": run.level_name,
-        "setting": setting,
+        "setting": setting.label,
         "agent_name": run.flags["agent_name"],
         "algorithm": run.flags["algorithm"],
         "seed": run.seed,
         "state": run.state,
         "environment_frames": run.frames,
         "minutes": run.minutes,
-        "parameters": parameters,
+        "parameters": exhibit.parameters,
         "learner_memory_mb": run.learner_memory_mb,
         "actor_memory_mb": run.actor_memory_mb,
         "agent_steps_per_s": run.agent_steps_per_s,

@@ -44,12 +44,7 @@ def spread(
     show: Callable[[float], str],
     statistic: Callable[..., np.ndarray] = np.mean,
 ) -> str:
-    """Returns a mean over seeds with its 95 % interval, 120 (100 to 140); a dash without seeds.
-
-    A single seed has no interval.
-    """
-    if not values:
-        return NOTHING
+    """Returns a mean over seeds with its 95 % interval, 120 (100 to 140); one seed has none."""
     mean = show(float(statistic(np.array(values))))
     if len(values) == 1:
         return mean

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from impala_tf import config as configs
@@ -15,8 +14,8 @@ from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.processes.trained_flags import as_trained
 from impala_tf.reporting import comparison, curves, documents, runs
-from impala_tf.reporting.comparison import Level, Setting
-from impala_tf.reporting.documents import Exhibit, Exhibits
+from impala_tf.reporting.comparison import Setting
+from impala_tf.reporting.documents import Exhibit
 from impala_tf.reporting.numbers import count
 
 # Short games are filmed in succession until the clip is full.
@@ -40,7 +39,13 @@ def main(given: Given) -> int:
         start_xla()
         settings = [setting for level in levels for setting in level.settings]
         exhibits = {setting: _exhibit(given, setting) for setting in settings}
-        _write(folder, levels, exhibits, given)
+        command = shlex.join(["impala", "report", *configs.to_flags(given.without("mode"))])
+        for level in levels:
+            if (svg := curves.picture(level)) is not None:
+                write_atomically(folder / documents.picture_name(level), svg)
+        for name in ("report.html", "report.md"):
+            write_atomically(folder / name, documents.render(name, levels, exhibits, command))
+        write_atomically(folder / "report.csv", documents.as_csv(levels, exhibits))
     except OSError as error:
         raise ConfigError(
             f"--report_folder={folder}: cannot write there: {error.strerror}"
@@ -69,14 +74,3 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
     frames = count(trained.environment_frames)
     caption = f"seed {run.seed} after {frames} frames, the first {seconds:.0f} s of play"
     return Exhibit(parameters, clip, caption)
-
-
-def _write(folder: Path, levels: Sequence[Level], exhibits: Exhibits, given: Given) -> None:
-    flags = configs.to_flags(given.without("mode"))
-    command = shlex.join(["impala", "report", *flags])
-    for level in levels:
-        if (svg := curves.picture(level)) is not None:
-            write_atomically(folder / documents.picture_name(level), svg)
-    for name in ("report.html", "report.md"):
-        write_atomically(folder / name, documents.render(name, levels, exhibits, command))
-    write_atomically(folder / "report.csv", documents.as_csv(levels, exhibits))
