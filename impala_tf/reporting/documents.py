@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
+from markupsafe import Markup
 
 from impala_tf import config as configs
 from impala_tf.printable import printable
@@ -51,7 +52,7 @@ def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: s
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "code": markdown.code,
+        "code": lambda value: Markup(printable(str(value))),
         "base64": lambda data: base64.b64encode(data).decode("ascii"),
         "day": lambda unix_s: f"{datetime.datetime.fromtimestamp(unix_s, datetime.UTC):%-d %B %Y}",
         "mean_return": mean_return,
@@ -96,6 +97,9 @@ def _row(setting: Setting, exhibit: Exhibit, target: float | None) -> dict[str, 
         some = f", {len(values)} of {seeds} seeds" if len(values) < seeds else ""
         return show(values) + some if values else NOTHING
 
+    def mean(figure: Figure, show: Callable[[float], str]) -> str:
+        return cell(figure, partial(spread, show=show))
+
     def peak(values: list[float]) -> str:
         return whole(max(values))
 
@@ -109,20 +113,16 @@ def _row(setting: Setting, exhibit: Exhibit, target: float | None) -> dict[str, 
         "parameters": NOTHING if exhibit.parameters is None else count(exhibit.parameters),
         "learner memory, peak MiB": cell(lambda run: run.learner_memory_mb, peak),
         "actor memory, peak MiB": cell(lambda run: run.actor_memory_mb, peak),
-        "agent steps/s": cell(lambda run: run.agent_steps_per_s, partial(spread, show=whole)),
-        "final return": cell(final_return, partial(spread, show=mean_return)),
+        "agent steps/s": mean(lambda run: run.agent_steps_per_s, whole),
+        "final return": mean(final_return, mean_return),
         "final return, IQM": cell(final_return, iqm),
-        "last evaluation": cell(last_evaluation, partial(spread, show=mean_return)),
+        "last evaluation": mean(last_evaluation, mean_return),
     }
     if target is not None:
         minutes, shown = "{:,.1f}".format, mean_return(target)
         row |= {
-            f"frames to {shown}": cell(
-                lambda run: run.reached(target)[0], partial(spread, show=count)
-            ),
-            f"minutes to {shown}": cell(
-                lambda run: run.reached(target)[1], partial(spread, show=minutes)
-            ),
+            f"frames to {shown}": mean(lambda run: run.reached(target)[0], count),
+            f"minutes to {shown}": mean(lambda run: run.reached(target)[1], minutes),
         }
     return row
 

@@ -21,8 +21,3 @@ def escaped(value: Any) -> Markup:
     if isinstance(value, Markup):
         return value
     return Markup(_SPECIAL.sub(r"\\\g<0>", printable(str(value))))
-
-
-def code(value: Any) -> Markup:
-    """Returns a value as it stands in a line of code."""
-    return Markup(printable(str(value)))

@@ -11,6 +11,7 @@ from impala_tf.reporting import statistics
 
 NOTHING = "–"
 _UNITS = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
+whole = "{:,.0f}".format  # 12,345
 
 
 def count(value: float) -> str:
@@ -19,11 +20,6 @@ def count(value: float) -> str:
         if abs(value) >= 0.9995 * size:  # 999,600 has three digits as 1 M, not as 1000 k
             return f"{value / size:.3g}{unit}"
     return f"{value:.0f}"
-
-
-def whole(value: float) -> str:
-    """Returns a whole number: 12,345."""
-    return f"{value:,.0f}"
 
 
 def mean_return(value: float) -> str:

@@ -23,7 +23,6 @@ _KINDS = {
     "agent_name": str, "algorithm": str, "learner_hosts": str, "level_name": str, "seed": int,
     "total_environment_frames": int,
 }  # fmt: skip
-_PLAYED = "{played} ({episodes} games, {policy} actions)"
 
 
 class Curve(NamedTuple):
@@ -115,32 +114,30 @@ def read(path: Path) -> Run:
         status = read_json(logdir.status())
     except (OSError, ValueError):
         status = {}  # a run that has just started has no status
-    try:
-        evaluations = csv_rows(logdir.evaluations)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{logdir.evaluations}: is not a run's: {error}") from None
-    return from_files(logdir.metrics, described, status, evaluations)
+    return from_files(logdir.metrics, described, status)
 
 
-def from_files(
-    metrics: Path,
-    described: Mapping[str, Any],
-    status: Mapping[str, Any],
-    evaluations: Sequence[Mapping[str, str]] = (),
-) -> Run:
-    """Makes a run of its metrics.csv and the content of its other files.
+def from_files(metrics: Path, described: Mapping[str, Any], status: Mapping[str, Any]) -> Run:
+    """Makes a run of its CSV files and the content of its other files.
+
+    Args:
+      metrics: metrics.csv, or a copy with another name, which has no other CSV files.
+      described: config.json.
+      status: status.json.
 
     Raises:
-      ConfigError: the file, or metrics-levels.csv beside it, is not a run's.
+      ConfigError: one of the CSV files is not a run's.
     """
     described, status = printable_parts(described), printable_parts(status)
-    evaluations = printable_parts(list(evaluations))
-    flags = described["flags"]
+    flags, logdir = described["flags"], Logdir(metrics.parent)
     try:
+        is_copy = metrics != logdir.metrics
+        evaluations = [] if is_copy else printable_parts(csv_rows(logdir.evaluations))
         starts = [*described.get("history", []), described]
         machines = dict.fromkeys(str(start["machine"]) for start in starts if "machine" in start)
         ended = status.get("updated_unix_s")
         rows = csv_rows(metrics)
+        played = "{played} ({episodes} games, {policy} actions)"
         kind, points = scores(metrics)
         times = np.array([_time(row) for row, _ in points]).reshape(-1, 2)
         frames, minutes = _time(rows[-1]) if rows else (0.0, 0.0)
@@ -160,13 +157,13 @@ def from_files(
             kind=kind,
             curve=Curve(times[:, 0], times[:, 1], np.array([mean for _, mean in points])),
             evaluation=_evaluation(evaluations),
-            played=_PLAYED.format(**evaluations[-1]) if evaluations else "",
+            played=played.format(**evaluations[-1]) if evaluations else "",
             agent_steps_per_s=_rate(rows),
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
         )
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"{metrics}: is not a run's, or a file beside it: {error!r}") from None
+        raise ConfigError(f"{metrics}: is not a run's, or a file beside it: {error}") from None
 
 
 def _time(row: Mapping[str, str]) -> tuple[float, float]:

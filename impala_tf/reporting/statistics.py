@@ -10,6 +10,7 @@ of Reinforcement Learning Algorithms".
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -35,10 +36,8 @@ def interval(
     return found.low, found.high
 
 
-def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Returns the mean of the middle half of the seeds, rounded up to whole seeds on both sides."""
-    found: np.ndarray = scipy.stats.trim_mean(values, 0.25, axis=axis)
-    return found
+interquartile_mean = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
+"""Returns the mean of the middle half of the seeds, rounded up to whole seeds on both sides."""
 
 
 def improvement(first: np.ndarray, second: np.ndarray, axis: int = 0) -> np.ndarray:
