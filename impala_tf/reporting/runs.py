@@ -159,8 +159,8 @@ def from_files(metrics: Path, described: Mapping[str, Any], status: Mapping[str,
             evaluation=_evaluation(evaluations),
             played=played.format(**evaluations[-1]) if evaluations else "",
             agent_steps_per_s=_rate(rows),
-            learner_memory_mb=_maximum(rows, "learner_memory_mb"),
-            actor_memory_mb=_maximum(rows, "actor_memory_mb"),
+            learner_memory_mb=max(_column(rows, "learner_memory_mb"), default=None),
+            actor_memory_mb=max(_column(rows, "actor_memory_mb"), default=None),
         )
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ConfigError(f"{metrics}: is not a run's, or a file beside it: {error}") from None
@@ -192,13 +192,10 @@ def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:
 
 
 def _rate(rows: Sequence[Mapping[str, str]]) -> float | None:
-    if len(rows) < 2:
-        return None
-    steps, seconds = (
-        float(rows[-1][name]) - float(rows[0][name]) for name in ("agent_steps", "wall_time_s")
-    )
-    return steps / seconds if seconds > 0 else None
+    steps, seconds = _column(rows, "agent_steps"), _column(rows, "wall_time_s")
+    elapsed = seconds[-1] - seconds[0] if rows else 0.0
+    return (steps[-1] - steps[0]) / elapsed if elapsed > 0 else None
 
 
-def _maximum(rows: Sequence[Mapping[str, str]], name: str) -> float | None:
-    return max((float(row[name]) for row in rows if row.get(name)), default=None)
+def _column(rows: Sequence[Mapping[str, str]], name: str) -> list[float]:
+    return [float(row[name]) for row in rows if row.get(name)]
