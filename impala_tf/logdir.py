@@ -11,8 +11,9 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 _MOST_JSON_BYTES = 64 * 2**20
 LAUNCH_ID = "launch_id"
@@ -137,7 +138,7 @@ def _renamed(path: Path) -> Path:
     return path.rename(target)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Opens a file that somebody else may have put there.
 
     Raises:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,6 @@ class Checkpointer:
         self._checkpoint = tf.train.Checkpoint(**trackables)
         self._keep = keep
         self._damaged: list[Path] = []
-        self._tidy = False
 
     def save(self, state: Mapping[str, Any], learner_updates: int) -> Path:
         """Writes a checkpoint and removes the oldest ones beyond `keep`.
@@ -67,15 +65,24 @@ class Checkpointer:
         Raises:
           OSError: the checkpoint cannot be written; earlier checkpoints stay.
         """
-        self._tidy_up()
+        # Only here: a process that only reads (evaluation) must not change anything.
+        self._directory.mkdir(parents=True, exist_ok=True)
+        files.remove_leftovers(self._directory)
+        # Damaged checkpoints are newer than the good ones, so those would be removed instead.
+        while self._damaged:
+            files.set_aside(self._damaged.pop())
         final = self._directory / files.folder_name(learner_updates)
-        if final.exists() and not files.is_whole(final):
-            files.set_aside(final)
+        if final.exists():
+            try:
+                files.read_state(final)
+            except files.DamagedError:
+                files.set_aside(final)
         if not final.exists():
             self._write(final, state, learner_updates)
         self.latest = final
         for old in files.checkpoints(self._directory)[: -self._keep]:
-            self._remove(old)
+            with files.temporary(old) as folder:
+                old.rename(folder)
         return final
 
     def restore(
@@ -114,46 +121,19 @@ class Checkpointer:
         self.latest = newest.path
         return newest.state
 
-    def _tidy_up(self) -> None:
-        # Only before saving: a process that only reads (evaluation) must not change anything.
-        self._directory.mkdir(parents=True, exist_ok=True)
-        if not self._tidy:
-            files.remove_leftovers(self._directory)
-            self._tidy = True
-        # Damaged checkpoints are newer than the good ones, so those would be removed instead.
-        while self._damaged:
-            files.set_aside(self._damaged.pop())
-
     def _write(self, final: Path, state: Mapping[str, Any], learner_updates: int) -> None:
-        with self._temporary(final) as folder:
+        with files.temporary(final) as folder:
             folder.mkdir()
-            self._write_variables(folder / "variables")
+            try:
+                self._checkpoint.write(str(folder / "variables"))
+            except tf.errors.OpError as error:  # such as a full disk
+                raise os_error(error.message, folder) from error
             files.write_state(folder, state, learner_updates)
             files.write_manifest(folder)
             for path in (*folder.iterdir(), folder):
                 sync(path)
             folder.rename(final)
         sync(self._directory)
-
-    def _write_variables(self, path: Path) -> None:
-        try:
-            self._checkpoint.write(str(path))
-        except tf.errors.OpError as error:  # such as a full disk
-            raise os_error(error.message, path) from error
-
-    def _remove(self, path: Path) -> None:
-        with self._temporary(path) as folder:
-            path.rename(folder)
-
-    @contextlib.contextmanager
-    def _temporary(self, path: Path) -> Iterator[Path]:
-        """Yields a temporary name for a checkpoint's folder; in the end, removes the folder."""
-        folder = self._directory / files.temporary_name(path)
-        try:
-            yield folder
-        finally:
-            if folder.exists():
-                shutil.rmtree(folder)
 
 
 class MismatchError(Exception):
@@ -209,9 +189,6 @@ def _check_numbers(path: str) -> None:
 @contextlib.contextmanager
 def _literal(folder: Path) -> Iterator[str]:
     """Yields a name of a folder that TensorFlow does not read as a pattern, as it would with [."""
-    if not set("[\\") & set(str(folder)):
-        yield str(folder)
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         yield f"/proc/self/fd/{descriptor}"

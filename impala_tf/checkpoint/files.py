@@ -6,13 +6,14 @@ clocks) and `manifest.json` (size and SHA-256 of the other files).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,9 +34,16 @@ def folder_name(learner_updates: int) -> str:
     return f"ckpt-{learner_updates:012d}"
 
 
-def temporary_name(checkpoint: Path) -> str:
-    """Returns the name of a checkpoint while this process writes or deletes it."""
-    return f".tmp-{checkpoint.name.removeprefix('ckpt-')}-{os.getpid()}"
+@contextlib.contextmanager
+def temporary(checkpoint: Path) -> Iterator[Path]:
+    """Yields where a checkpoint is while it is written or deleted; removes that in the end."""
+    name = f".tmp-{checkpoint.name.removeprefix('ckpt-')}-{os.getpid()}"
+    folder = checkpoint.with_name(name)
+    try:
+        yield folder
+    finally:
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -52,9 +60,7 @@ def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) ->
 
 def write_manifest(folder: Path) -> None:
     """Writes manifest.json for the files in the folder."""
-    fingerprints = {
-        path.name: fingerprint(path, path.stat().st_size) for path in sorted(folder.iterdir())
-    }
+    fingerprints = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
     manifest = {"format": FORMAT, "files": fingerprints}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
@@ -72,7 +78,11 @@ def read_state(checkpoint: Path) -> Any:
     try:
         manifest = read_json(checkpoint / name)
         for name, written in dict(manifest["files"]).items():
-            compare(checkpoint / Path(name).name, name, written)
+            path = checkpoint / Path(name).name
+            if (size := path.stat().st_size) != written["size"]:
+                raise DamagedError(f"{name} has {size:,} bytes, not {written['size']}")
+            if _fingerprint(path) != written:
+                raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
         for path in checkpoint.iterdir():  # TensorFlow reads what the manifest lacks, too
             name = path.name
             open_regular(path).close()
@@ -148,7 +158,7 @@ class Newest(NamedTuple):
 
 
 def find(
-    directory: Path, accept: Callable[[Path, Any], None] = lambda path, state: None
+    directory: Path, accept: Callable[[Path, Any], object] = lambda path, state: None
 ) -> Newest | None:
     """Returns the newest complete checkpoint; None only if there is no checkpoint at all.
 
@@ -185,15 +195,6 @@ def damage_line(path: Path, reason: str, used: Path) -> str:
     return f"{path} is damaged ({reason}); using {used.name}"
 
 
-def is_whole(checkpoint: Path) -> bool:
-    """Returns whether all files exist and are as they were written."""
-    try:
-        read_state(checkpoint)
-    except DamagedError:
-        return False
-    return True
-
-
 def set_aside(checkpoint: Path) -> None:
     """Renames a damaged checkpoint, so that it no longer counts as a checkpoint."""
     target = checkpoint.with_name(f"damaged-{checkpoint.name}")
@@ -206,37 +207,13 @@ def remove_leftovers(directory: Path) -> None:
     """Removes temporary folders of killed processes. Call it before this process writes any."""
     for path in directory.glob(".tmp-*"):
         match = re.fullmatch(r"\.tmp-\d+-(\d+)", path.name)
-        if match is None:
-            continue
-        pid = int(match.group(1))
         # In a container, the previous process often had the same id.
-        if pid == os.getpid() or not _is_alive(pid):
+        if match and (match[1] == str(os.getpid()) or not Path("/proc", match[1]).exists()):
             shutil.rmtree(path)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def compare(path: Path, name: str, written: Mapping[str, Any]) -> None:
-    """Raises DamagedError if a file does not match its `fingerprint`; OSError if unreadable."""
-    if (size := path.stat().st_size) != written["size"]:
-        raise DamagedError(f"{name} has {size:,} bytes, not {written['size']}")
-    if fingerprint(path, size) != written:
-        raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
-
-
-def fingerprint(path: Path, size: int) -> dict[str, Any]:
-    """Returns the manifest's entry for the first `size` bytes of a file."""
-    digest, remaining = hashlib.sha256(), size
+def _fingerprint(path: Path) -> dict[str, Any]:
+    """Returns the manifest's entry for a file."""
     with open_regular(path) as file:
-        while remaining > 0 and (chunk := file.read(min(remaining, 1 << 20))):
-            digest.update(chunk)
-            remaining -= len(chunk)
-    return {"size": size, "sha256": digest.hexdigest()}
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"size": file.tell(), "sha256": sha256}
