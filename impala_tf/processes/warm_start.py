@@ -51,7 +51,7 @@ def find(start_from: str) -> Source:
         except files.DamagedError as damaged:
             raise ConfigError(f"{problem}is damaged ({damaged}); give another") from None
     folder = Logdir(path).checkpoints
-    newest = files.find(folder if folder.is_dir() else path, _check)
+    newest = files.find(folder if folder.is_dir() else path, _source)
     if newest is None:
         missing = "holds no checkpoint" if path.is_dir() else "there is no such folder"
         raise ConfigError(
@@ -60,22 +60,20 @@ def find(start_from: str) -> Source:
     return _source(newest.path, newest.state)
 
 
-def _check(path: Path, state: Any) -> None:
-    """Raises what `_source` raises."""
-    _source(path, state)
-
-
 def _source(path: Path, state: Any) -> Source:
-    """Returns a checkpoint as a source; raises DamagedError if its state is not that of a run."""
+    """Returns a checkpoint as a source; raises DamagedError if its identity is not that of a run.
+
+    Its counters are a run's, as `files.read_state` has found.
+    """
+    identity = state["identity"]
     try:
-        identity, frames = state["identity"], int(state["counters"]["environment_frames"])
         _composition(identity)
-        missing = [name for name in (*_FLAGS_OF_TORSO, *_COMPARED) if name not in identity]
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        used = {name: identity[name] for name in (*_FLAGS_OF_TORSO, *_COMPARED)}
+        if not used["level_name"].isprintable():
+            raise ValueError(used["level_name"])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise files.DamagedError(f"state.json is not a run's: {error!r}") from None
-    if missing or not str(identity["level_name"]).isprintable():
-        raise files.DamagedError(f"state.json is not a run's: {missing or 'its level_name'}")
-    return Source(path, identity, frames)
+    return Source(path, identity, state["counters"]["environment_frames"])
 
 
 def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
@@ -177,7 +175,8 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
     from impala_tf.learner.policy import value_moments
     from impala_tf.learner.statistics import statistics_by_part
 
-    agent = learner.agent
+    agent, identities = learner.agent, (signature, source.identity)
+    ours, theirs = ((each["heads"], _composition(each)) for each in identities)
     taken = []
     for name, modules in agent.parts().items():
         part = tf.Module()
@@ -185,19 +184,19 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
             setattr(part, own_name, module)  # checkpoints have these names
         if not part.variables:
             continue
-        if _assign(source, agent=part):
+        if _assign(source, "agent", part):
             taken.append(name)
         elif name == "torso":
             raise ConfigError(f"--start_from: the torso of {source.path} does not fit this run's")
         elif name == "core":
-            break  # what follows would have other inputs
-        if not _is_alike(source.identity, signature):
+            break  # the inputs of what follows are others
+        if theirs != ours:  # so are those of what follows
             break
     statistics = learner.trackables().get("observation_statistics")
-    if statistics is not None and _assign(source, observation_statistics=statistics):
+    if statistics is not None and _assign(source, "observation_statistics", statistics):
         for part in statistics_by_part(statistics).values():
             part.limit()
-    if "baseline" in taken and _assign(source, value_moments=(moments := value_moments(agent))):
+    if "baseline" in taken and _assign(source, "value_moments", moments := value_moments(agent)):
         heads = agent.policy_heads
         # Makes the baseline's layer predict values, not values in the other run's unit.
         heads.unit.assign(moments.mean, moments.std)
@@ -212,27 +211,21 @@ def _composition(identity: Mapping[str, Any]) -> AgentComposition:
     return composition(identity["agent_name"]).with_core(identity["core"])
 
 
-def _is_alike(saved: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Tells whether the parts of two agents have the same inputs; their sizes may still differ."""
-    return saved["heads"] == current["heads"] and _composition(saved) == _composition(current)
-
-
-def _assign(source: Source, **modules: tf.Module) -> bool:
-    """Assigns all variables of modules, which are given by their names in checkpoints, or none.
+def _assign(source: Source, name: str, module: tf.Module) -> bool:
+    """Assigns a module's variables, if all are under its name in the checkpoint with these shapes.
 
     Returns:
-      whether all of them are in the checkpoint with the same shapes.
+      whether they were; if not, none has changed.
     """
     import tensorflow as tf
 
     from impala_tf.checkpoint.checkpointer import MismatchError, read_variables
 
-    variables = [variable for module in modules.values() for variable in module.variables]
-    before = [variable.numpy() for variable in variables]
+    before = [variable.numpy() for variable in module.variables]
     try:
-        read_variables(source.path, tf.train.Checkpoint(**modules), partial=True)
+        read_variables(source.path, tf.train.Checkpoint(**{name: module}), partial=True)
     except MismatchError:
-        for variable, value in zip(variables, before, strict=True):
+        for variable, value in zip(module.variables, before, strict=True):
             variable.assign(value)
         return False
     return True
