@@ -58,7 +58,7 @@ def _connected(mirror: str) -> Iterator[tuple[Any, str]]:
         settings["auto_mkdir"] = True
     try:
         yield fsspec.core.url_to_fs(mirror, **settings)
-    except (OSError, ConfigError, DamagedError):
+    except (OSError, ConfigError):
         raise
     except Exception as error:  # file systems raise their own, such as botocore's
         raise OSError(f"{type(error).__name__}: {error}") from error
@@ -84,11 +84,14 @@ def send(mirror: str, logdir: Logdir, checkpoint: Path) -> int:
       its environment frames.
 
     Raises:
-      OSError: the mirror cannot be written; earlier checkpoints there stay.
-      DamagedError: the checkpoint is not whole; perhaps newer ones have replaced it.
+      OSError: the mirror cannot be written, and earlier checkpoints there stay; or the checkpoint
+        is not whole: perhaps newer ones have replaced it.
       ConfigError: another run or process has written there, such as this run on another machine.
     """
-    state = files.read_state(checkpoint)
+    try:
+        state = files.read_state(checkpoint)
+    except DamagedError as error:
+        raise OSError(f"{checkpoint.name}: {error}") from error
     new = _name_tar(state)
     others = itertools.chain.from_iterable(map(logdir.path.glob, _PACKED))
     with (
@@ -180,15 +183,12 @@ def _restore(place: Any, tar: str, config: Config, spec: EnvironmentSpec, logdir
         try:
             names = _unpack(Path(folder))
             (checkpoint,) = files.checkpoints(copy.checkpoints)
-            files.read_state(checkpoint)
-        except (ConfigError, DamagedError, OSError):
+            described = provenance.read(copy)
+        except OSError:
             raise
         except Exception as error:  # whoever wrote it
             raise DamagedError(f"{type(error).__name__}: {error}") from error
-        try:
-            described = provenance.read(copy)
-        except ConfigError as error:
-            raise DamagedError(str(error)) from error
+        files.read_state(checkpoint)
         if lines := run_folder.differences(described, config.run.mirror, config, spec, "mirror"):
             raise ConfigError(lines)
         for name in names:
@@ -210,7 +210,7 @@ def _unpack(folder: Path) -> list[str]:
         for each in archive:
             left -= each.size  # files with holes may have more than the tar
             if not (_MEMBER.fullmatch(each.name) and each.isfile() and each.size >= 0 <= left):
-                raise DamagedError("it has files that no run has")
+                raise ValueError(f"{each.name!r} is no file that a run has")
             names.append(each.name)
         archive.extractall(folder)
     return names
@@ -230,7 +230,7 @@ class MirrorUploads(Callback):
     def __init__(self, mirror: str, logdir: Logdir, storage: StorageWatch) -> None:
         self._mirror, self._logdir, self._storage = mirror, logdir, storage
         self._what = f"checkpoints to {mirror}"
-        self._asked: tuple[int, Path | None] = (0, None)  # how often, and the last checkpoint
+        self._asked = (0, Path())  # how often, and the last checkpoint
         self._sent, self._over = 0, False
         self._wake = threading.Event()
         for leftover in logdir.path.glob(f"{_ASIDE}*"):  # of a killed process
@@ -265,21 +265,15 @@ class MirrorUploads(Callback):
     def _run(self) -> None:
         while not self._over:
             number, path = self._asked
-            if path is not None and number > self._sent:
-                self._send(number, path)
+            try:
+                if number > self._sent:
+                    with self._storage.attempt(self._what):
+                        frames = f"{send(self._mirror, self._logdir, path):,}"
+                        self._sent = number
+                        _log.info("%s: has the checkpoint at %s frames", self._mirror, frames)
+            except ConfigError as error:
+                self._over = True
+                _log.error("%s: %s; is the run also running on another machine? No more checkpoints"
+                           " are copied", self._mirror, error, extra=FOR_USER)  # fmt: skip
             self._wake.wait(_RETRY_S)
             self._wake.clear()
-
-    def _send(self, number: int, path: Path) -> None:
-        try:
-            with self._storage.attempt(self._what):
-                try:
-                    frames = send(self._mirror, self._logdir, path)
-                except DamagedError as error:
-                    raise OSError(f"{path.name}: {error}") from error
-                self._sent = number
-                _log.info("%s: has the checkpoint at %s frames", self._mirror, f"{frames:,}")
-        except ConfigError as error:
-            self._over = True
-            _log.error("%s: %s; is the run also running on another machine? No more checkpoints are"
-                       " copied", self._mirror, error, extra=FOR_USER)  # fmt: skip
