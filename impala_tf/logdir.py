@@ -175,48 +175,40 @@ def read_json(path: Path) -> dict[str, Any]:
 def written_aside(path: Path) -> Iterator[Path]:
     """Yields a temporary file to write. On success it replaces `path`; on failure it is removed.
 
-    Readers see either the old file or the new one, even if the writer is killed. A power cut may
-    still lose the new one, because nothing is flushed to the disk (see `sync`).
+    Its name cannot be guessed. Readers see either the old file or the new one, even if the writer
+    is killed. A power cut may still lose the new one, because nothing is flushed to the disk (see
+    `sync`).
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield temporary
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error says more
+            temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` by a file with the content `text`; see `written_aside`."""
+    """Replaces `path` by a file with the content `text`, in a new folder if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaces a file atomically. The temporary file's name cannot be guessed.
+    """Replaces a file atomically; see `written_aside`.
 
     Raises:
       OSError: the file cannot be written; the error has its name.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        descriptor = os.open(temporary, flags, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
+        with written_aside(path) as temporary:
+            descriptor = os.open(temporary, flags, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
     except OSError as error:
-        _forget(temporary)
         raise OSError(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        _forget(temporary)
-        raise
-
-
-def _forget(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 def os_error(message: str, path: Path) -> OSError:

@@ -50,6 +50,7 @@ def write_mp4(
     first = next(frames, None)
     if first is None:
         raise ValueError("a video needs at least one frame")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with (
         written_aside(Path(path)) as unfinished,
         av.open(unfinished, "w", format="mp4", options={"movflags": "faststart"}) as container,
