@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import platform
@@ -63,8 +64,11 @@ def describe(
       device: what the learner computes on: "CPU", or the names of GPUs.
     """
     flags, commit = configs.to_dict(config), _git_commit()
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     here = machine() if device == "CPU" else f"{machine()}, {device}"
-    history = list(before.get("history", []))
     old_flags = before.get("flags", {})
     changed = {name: value for name, value in flags.items() if old_flags.get(name, ...) != value}
     entry = {
@@ -81,11 +85,11 @@ def describe(
         "sources": sources(config, spec),
         "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
         "protocol": spec.protocol,
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions,
         "git_commit": commit,
         "machine": here,
         "command": sys.argv,
-        "history": [*history, entry],
+        "history": [*before.get("history", []), entry],
     }
 
 
@@ -101,19 +105,17 @@ def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
     flags, origins = described["flags"], described["sources"]
     of_cluster = {*(field.name for field in dataclasses.fields(ClusterConfig)), *ENGINE_FLAGS}
     of_process = of_cluster.union(_OF_PROCESS)
-    always = {"level_name", "seed", *_following_actors(described)}
+    kind = described["level"]["kind"]
+    following = configs.following_actors(flags["preset"], kind, flags["algorithm"])
+    always = {"level_name", "seed", *following}
+    # Where actors wait, the batch is what they all send, and a larger one is never complete.
+    if flags.get("synchronization", "none") != "none":
+        always.discard("batch_size")
     return {
         name: value
         for name, value in flags.items()
         if name in always or (origins[name] == "given" and name not in of_process)
     }
-
-
-def _following_actors(described: Mapping[str, Any]) -> set[str]:
-    flags, level = described["flags"], described["level"]
-    found = set(configs.following_actors(flags["preset"], level["kind"], flags["algorithm"]))
-    # Where actors wait, the batch is what they all send, and a larger one is never complete.
-    return found - ({"batch_size"} if flags.get("synchronization", "none") != "none" else set())
 
 
 def sources(config: Config, spec: EnvironmentSpec) -> dict[str, str]:
@@ -128,15 +130,14 @@ def read(logdir: Logdir) -> dict[str, Any]:
       ConfigError: it is no run's.
     """
     try:
-        described = read_json(logdir.config)
-        parts = [described["flags"], described.setdefault("sources", {})]
+        described = {"sources": {}, **read_json(logdir.config)}
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{logdir.config}: is not a run's config.json ({error!r})") from None
-    if not all(isinstance(part, dict) for part in parts):
+    if not all(isinstance(described.get(part), dict) for part in ("flags", "sources")):
         raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)")
-    return dict(described)
+    return described
 
 
 def machine() -> str:
@@ -152,16 +153,6 @@ def _processor() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def _git_commit() -> str | None:

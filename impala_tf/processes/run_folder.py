@@ -64,12 +64,14 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
     locks.callback(os.close, descriptor)
     try:
         lock(descriptor, logdir.path / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        used = in_use(logdir.metrics)  # by a learner that a user or a launch has started
     except BlockingIOError:
-        raise used_by_another(logdir) from None
+        used = True
     except NoLocksError as error:
         raise ConfigError(f"--logdir={logdir.path}: {error.strerror}") from None
-    if in_use(logdir.metrics):  # by a learner that a user or a launch has started
-        raise used_by_another(logdir)
+    if used:
+        problem = "another run is writing there; choose another --logdir"
+        raise ConfigError(f"--logdir={logdir.path}: {problem}")
 
 
 def _moved_aside(logdir: Logdir) -> Path | None:
@@ -83,13 +85,6 @@ def _moved_aside(logdir: Logdir) -> Path | None:
         return moved_aside(logdir.path)
     except OSError as error:
         raise ConfigError(f"--fresh: cannot rename {logdir.path}: {error.strerror}") from None
-
-
-def used_by_another(logdir: Logdir) -> ConfigError:
-    """Returns the error for a folder that another process writes to."""
-    return ConfigError(
-        f"--logdir={logdir.path}: another run is writing there; choose another --logdir"
-    )
 
 
 def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
