@@ -62,7 +62,7 @@ def as_trained(given: Given) -> Given:
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
     flags = {name: value for name, value in described["flags"].items() if name not in _NOT_KEPT}
-    return _trusted(given, Given({**_checked(flags, logdir.config).flags, **given.flags}))
+    return _trusted(given, flags, logdir.config)
 
 
 def own_modules(given: Given) -> set[str]:
@@ -93,16 +93,34 @@ def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
     of_level = {field.name for field in dataclasses.fields(EnvironmentConfig)}
     if unknown := sorted(flags.keys() - of_level):
         raise ConfigError(f"{logdir.agent}: {unknown[0]}: is no flag of a level")
-    return _trusted(given, Given({**_checked(dict(flags), logdir.agent).flags, **given.flags}))
+    return _trusted(given, flags, logdir.agent)
 
 
-def _trusted(given: Given, merged: Given) -> Given:
-    """Returns `merged` if its modules are trusted; see `as_trained`."""
-    folder = Path(given["logdir"])
-    _check_trusted(given, merged)
+def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
+    """Returns the flags of a file and, before them, those that were typed; see `as_trained`.
+
+    Checks the flags of the file as if they were typed, too. Asks before it makes modules importable
+    that the file names and the command line does not.
+    """
+    if unknown := sorted(flags.keys() - BUILT_IN.keys()):
+        raise ConfigError(f"{file}: {unknown[0]}: is no flag of this version of impala_tf")
+    try:
+        of_file = command_line.parse(configs.to_flags(Given(flags)), environment={})
+    except ConfigError as error:
+        raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
+    merged, logdir = Given({**of_file.flags, **typed.flags}), typed["logdir"]
+    own = suites.modules(typed.environment)
+    modules = sorted(own_modules(merged) - {*own, *plug_ins.modules(typed.everything())})
+    question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import?"
+    is_trusted = not modules or merged.evaluation.trust_level_module
+    if not (is_trusted or consent.confirmed(question)):
+        raise ConfigError(
+            f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
+            " here; if you trust it, add --trust_level_module"
+        )
     # A module that the command line names is the user's own, so the folder's copy was not
     # confirmed.
-    use_modules_of(folder, merged.environment, but=suites.modules(given.environment))
+    use_modules_of(Path(logdir), merged.environment, but=own)
     return merged
 
 
@@ -132,47 +150,14 @@ def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection
     sys.path.append(str(folder))  # processes of environments inherit it
     for name, path in paths.items():
         if name.startswith(plug_ins.WRITTEN):
-            _load(name, path)
-
-
-def _load(name: str, path: Path) -> None:
-    """Imports a file as a module; replaces another module of that name."""
-    before = sys.modules.get(name)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        if before is not None:
-            sys.modules[name] = before
-        raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None and spec.loader is not None
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(module)
+            except (Exception, SystemExit) as error:
+                del sys.modules[name]
+                raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
 
 
 _folders_of_modules: list[str] = []  # added to sys.path by `use_modules_of`
-
-
-def _checked(flags: dict[str, Any], file: Path) -> Given:
-    """Checks flags as if they were on a command line; returns them."""
-    if unknown := sorted(flags.keys() - BUILT_IN.keys()):
-        raise ConfigError(f"{file}: {unknown[0]}: is no flag of this version of impala_tf")
-    try:
-        return command_line.parse(configs.to_flags(Given(flags)), environment={})
-    except ConfigError as error:
-        raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
-
-
-def _check_trusted(typed: Given, given: Given) -> None:
-    """Asks before importing modules that the run names and the command line does not."""
-    named = {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
-    modules = sorted(own_modules(given) - named)
-    if not modules or given.evaluation.trust_level_module:
-        return
-    logdir = given["logdir"]
-    if consent.confirmed(f"{logdir} imports {', '.join(modules)}, whose code runs here. Import?"):
-        return
-    raise ConfigError(
-        f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
-        " here; if you trust it, add --trust_level_module"
-    )
