@@ -54,8 +54,9 @@ def main(given: Given) -> int:
 
 def load(given: Given) -> Player:
     """Returns the agent, like `players.load`; with --video, checks that levels can be drawn."""
-    if given.evaluation.video:
-        _check_video()
+    if given.evaluation.video and importlib.util.find_spec("av") is None:
+        install = user_commands.install_extra("learner")
+        raise ConfigError(f"--video: needs the package av, which is in an extra: {install}")
     agent = players.load(given, choose_device=True)
     if agent.evaluation.video:  # before games are played in vain
         with same_folder():
@@ -68,14 +69,6 @@ def show(found: Sequence[str | Table]) -> None:
     console = Console()
     for part in found:
         console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
-
-
-def _check_video() -> None:
-    if importlib.util.find_spec("av") is None:
-        raise ConfigError(
-            "--video: needs the package av, which is in the extra 'learner':"
-            f" {user_commands.install_extra('learner')}"
-        )
 
 
 def evaluate(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
@@ -178,24 +171,13 @@ def play(
     num_games = agent.evaluation.test_num_episodes
     num_envs = min(num_games, _MAX_ENVS)
     seed = seed_of(agent.flags["seed"], "test")
-    policy = agent.policy(num_envs, seed, agent.evaluation.test_policy)
-    name = suites.levels(env)[index].level_name
     episodes: list[Episode] = []
     printed_at = time.monotonic()
     with same_folder():
-        longest = games.longest_game(env, index)
         threads = num_threads or min(num_envs, cores_here())
         vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
         with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
-            for episode in games.play(
-                policy,
-                agent.initial_state(num_envs),
-                environment,
-                num_envs,
-                num_games,
-                name,
-                longest,
-            ):
+            for episode in agent.play(environment, env, index, num_envs, num_games, seed):
                 if episode is not None:
                     episodes.append(episode)
                 if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from impala_tf import config as configs
+from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
 from impala_tf.config import EnvironmentConfig, EvaluationConfig, Given
 from impala_tf.environments import suites
@@ -19,7 +20,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import resolve, same_folder, seed_of
 from impala_tf.processes.trained_flags import as_exported, as_trained
-from impala_tf.types import EnvironmentSpec, Nest
+from impala_tf.types import EnvironmentSpec, Episode, Nest
 
 if TYPE_CHECKING:
     from impala_tf.processes.trained_agent import TrainedAgent
@@ -54,6 +55,21 @@ class Player(NamedTuple):
     def logdir(self) -> Logdir:
         """The run's folder, or the exported one."""
         return Logdir(Path(self.flags["logdir"]))
+
+    def play(
+        self,
+        environment: Environment,
+        env: EnvironmentConfig,
+        index: int,
+        num_envs: int,
+        num_games: int,
+        seed: int,
+    ) -> Iterator[Episode | None]:
+        """Plays whole games of level `index` of `env` in N environments; see `games.play`."""
+        policy = self.policy(num_envs, seed, self.evaluation.test_policy)
+        name, longest = suites.levels(env)[index].level_name, games.longest_game(env, index)
+        state = self.initial_state(num_envs)
+        return games.play(policy, state, environment, num_envs, num_games, name, longest)
 
 
 def load(given: Given, *, choose_device: bool) -> Player:
@@ -137,18 +153,6 @@ def filmed(
       ConfigError: the level cannot be rendered, or raises.
     """
     seed = seed_of(player.flags["seed"], "video")
-    longest = games.longest_game(player.environment, index)
-    game = RenderedGame(player.environment, seed, index)
-    policy = player.policy(1, seed, player.evaluation.test_policy)
-
-    def pictures() -> Iterator[np.ndarray]:
-        name = suites.levels(player.environment)[index].level_name
-        start = player.initial_state(1)
-        for episode in games.play(policy, start, game.environment, 1, num_games, name, longest):
-            if episode is None:
-                yield game.frame()
-
-    try:
-        yield pictures(), game.fps
-    finally:
-        game.close()
+    with contextlib.closing(RenderedGame(player.environment, seed, index)) as game:
+        played = player.play(game.environment, player.environment, index, 1, num_games, seed)
+        yield (game.frame() for episode in played if episode is None), game.fps
