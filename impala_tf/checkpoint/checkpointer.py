@@ -7,10 +7,9 @@ complete checkpoints and perhaps a `.tmp-` folder, which the next process remove
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,18 @@ class Checkpointer:
             except files.DamagedError:
                 files.set_aside(final)
         if not final.exists():
-            self._write(final, state, learner_updates)
+            with files.temporary(final) as folder:
+                folder.mkdir()
+                try:
+                    self._checkpoint.write(str(folder / "variables"))
+                except tf.errors.OpError as error:  # such as a full disk
+                    raise os_error(error.message, folder) from error
+                files.write_state(folder, state, learner_updates)
+                files.write_manifest(folder)
+                for path in (*folder.iterdir(), folder):
+                    sync(path)
+                folder.rename(final)
+            sync(self._directory)
         self.latest = final
         for old in files.checkpoints(self._directory)[: -self._keep]:
             with files.temporary(old) as folder:
@@ -121,20 +131,6 @@ class Checkpointer:
         self.latest = newest.path
         return newest.state
 
-    def _write(self, final: Path, state: Mapping[str, Any], learner_updates: int) -> None:
-        with files.temporary(final) as folder:
-            folder.mkdir()
-            try:
-                self._checkpoint.write(str(folder / "variables"))
-            except tf.errors.OpError as error:  # such as a full disk
-                raise os_error(error.message, folder) from error
-            files.write_state(folder, state, learner_updates)
-            files.write_manifest(folder)
-            for path in (*folder.iterdir(), folder):
-                sync(path)
-            folder.rename(final)
-        sync(self._directory)
-
 
 class MismatchError(Exception):
     """A checkpoint's variables are not those that are asked for."""
@@ -153,14 +149,19 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
       files.DamagedError: the values cannot be read, or no training made them.
     """
     try:
-        with _literal(path) as folder:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            # TensorFlow reads a path as a pattern, so a folder with a [ in its name needs another.
+            prefix = f"/proc/self/fd/{descriptor}/variables"
             # A mismatch raises below; expect_partial keeps TensorFlow from also logging it.
-            status = variables.read(f"{folder}/variables").expect_partial()
+            status = variables.read(prefix).expect_partial()
             if partial:
                 status.assert_existing_objects_matched()
             else:
                 status.assert_consumed()
-            _check_numbers(f"{folder}/variables")
+            _check_numbers(prefix)
+        finally:
+            os.close(descriptor)
     except tf.errors.ResourceExhaustedError:
         raise  # the machine is out of memory; the checkpoint may be fine
     except tf.errors.OpError as error:
@@ -184,13 +185,3 @@ def _check_numbers(path: str) -> None:
             if not (np.abs(reader.get_tensor(name)) <= most).all():
                 weights = name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
                 raise files.DamagedError(f"{weights}: NaN, infinite or beyond {LARGEST:g}")
-
-
-@contextlib.contextmanager
-def _literal(folder: Path) -> Iterator[str]:
-    """Yields a name of a folder that TensorFlow does not read as a pattern, as it would with [."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -180,13 +180,9 @@ def find(
         else:
             return Newest(path, state, damaged)
     if damaged:
-        raise ConfigError(
-            [f"{path}: is damaged ({why})" for path, why in damaged.items()]
-            + [
-                f"{directory}: no checkpoint is whole; restore one from a copy, or start a new run"
-                " with another --logdir"
-            ]
-        )
+        lines = [f"{path}: is damaged ({why})" for path, why in damaged.items()]
+        advice = "restore one from a copy, or start a new run with another --logdir"
+        raise ConfigError([*lines, f"{directory}: no checkpoint is whole; {advice}"])
     return None
 
 
