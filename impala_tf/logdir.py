@@ -72,8 +72,7 @@ def lock(descriptor: int, path: Path, operation: int) -> None:
     """Locks an open file. The kernel releases the lock when the process ends, however it ends.
 
     Args:
-      descriptor: the file's descriptor.
-      path: the file's path, for errors.
+      descriptor, path: the file's; errors name the path.
       operation: see `fcntl.flock`.
 
     Raises:
@@ -99,10 +98,9 @@ def holds_run(path: Path) -> bool:
 
 def no_run(path: Path) -> str:
     """Returns why a folder cannot be used as a run's logdir, for messages."""
-    if not path.exists():
-        parent = "" if path.is_absolute() else f" in {Path.cwd()}"
-        return f"no such folder{parent}"
-    return "holds no run (no config.json)"
+    if path.exists():
+        return "holds no run (no config.json)"
+    return "no such folder" if path.is_absolute() else f"no such folder in {Path.cwd()}"
 
 
 def moved_aside(path: Path) -> Path | None:
@@ -212,12 +210,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def os_error(message: str, path: Path) -> OSError:
-    """Returns the system's error that is contained in a long message of TensorFlow.
-
-    Args:
-      message: TensorFlow's message about a file.
-      path: the file's path.
-    """
+    """Returns the system's error that is contained in TensorFlow's long message about a file."""
     for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
         if os.strerror(code) in message:
             return OSError(code, os.strerror(code), str(path))

@@ -57,26 +57,27 @@ def describe(
     command, the flags and the protocol; of the last two, later entries have what changed.
 
     Args:
-      config: the run's.
-      spec: the level's specification.
+      config, spec: the run's.
       before: what `describe` returned when the run was last started; {} for a fresh run.
       environment_frames: so far.
       device: what the learner computes on: "CPU", or the names of GPUs.
     """
-    flags, commit = configs.to_dict(config), _git_commit()
+    flags = configs.to_dict(config)
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    here = machine() if device == "CPU" else f"{machine()}, {device}"
+    here = {
+        "git_commit": _git_commit(),
+        "machine": machine() if device == "CPU" else f"{machine()}, {device}",
+        "command": sys.argv,
+    }
     old_flags = before.get("flags", {})
     changed = {name: value for name, value in flags.items() if old_flags.get(name, ...) != value}
     entry = {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "environment_frames": environment_frames,
-        "git_commit": commit,
-        "machine": here,
-        "command": sys.argv,
+        **here,
         "flags": changed,
         **({} if before.get("protocol") == spec.protocol else {"protocol": spec.protocol}),
     }
@@ -86,21 +87,16 @@ def describe(
         "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
         "protocol": spec.protocol,
         "versions": versions,
-        "git_commit": commit,
-        "machine": here,
-        "command": sys.argv,
+        **here,
         "history": [*before.get("history", []), entry],
     }
 
 
 def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the flags that repeat a run, in the order of --help.
+    """Returns the flags that repeat a run that `describe` described, in the order of --help.
 
     These are the level, the seed, what follows from the number of actors, which another machine has
     more or fewer of, and all that were given, but for those of this process alone.
-
-    Args:
-      described: what `describe` returned.
     """
     flags, origins = described["flags"], described["sources"]
     of_cluster = {*(field.name for field in dataclasses.fields(ClusterConfig)), *ENGINE_FLAGS}
@@ -143,27 +139,20 @@ def read(logdir: Logdir) -> dict[str, Any]:
 def machine() -> str:
     """Returns the processor, and the cores and memory that this process may use, in one line."""
     cores, memory = cores_here(), memory_here()
-    return f"{_processor()}, {cores} core{'s' * (cores > 1)}, {memory / 2**30:.0f} GiB"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    processor = next(names, platform.machine())
+    return f"{processor}, {cores} core{'s' * (cores > 1)}, {memory / 2**30:.0f} GiB"
 
 
 def _git_commit() -> str | None:
     """Returns the commit of this project's checkout, with '+' if files were changed since."""
     if not user_commands.IS_CHECKOUT:
         return None  # git would find a repository of the user's around the package
-    here = Path(__file__).resolve().parent
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
-            cwd=here,
+            cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             timeout=10,

@@ -36,13 +36,11 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     Raises:
       ConfigError: another run uses the folder, or the folder cannot be written or locked.
     """
-    moved = None
     with contextlib.ExitStack() as locks:
         _lock(locks, logdir)
-        if fresh:
-            moved = _moved_aside(logdir)
-            if moved is not None:
-                _lock(locks, logdir)  # of the new folder
+        moved = _moved_aside(logdir) if fresh else None
+        if moved is not None:
+            _lock(locks, logdir)  # of the new folder
         yield moved
 
 
@@ -93,11 +91,6 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     Prints what a user should know about resuming: the checkpoint, damaged checkpoints, and values
     that have changed. For a run that has all its frames, only damaged checkpoints.
 
-    Args:
-      config: the run's config.
-      spec: the level's specification.
-      logdir: the folder, which may be missing.
-
     Raises:
       ConfigError: the folder holds another run, no checkpoint is complete, or there is a checkpoint
         but no config.json.
@@ -125,11 +118,6 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
 def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dict[str, Any]:
     """Checks that a config resumes the run of config.json, if there is one.
 
-    Args:
-      config: the run's config.
-      spec: the level's specification.
-      logdir: the folder, which may be missing.
-
     Returns:
       The flags in config.json; {} if there is none.
 
@@ -153,10 +141,8 @@ def differences(
 
     Args:
       described: "flags" and "sources" of config.json; may be empty.
-      where: the folder of config.json.
-      config: the config of this run.
-      spec: the level's specification.
-      flag: the flag that names the folder.
+      where: the value of `flag`, which names the folder of config.json.
+      config, spec: this run's.
     """
     flags, sources = described.get("flags", {}), described.get("sources", {})
     now = provenance.sources(config, spec)
