@@ -88,12 +88,9 @@ def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
 
 
 def find_fitting(start_from: str, current: Mapping[str, Any], logdir: Logdir) -> Source:
-    """Returns the checkpoint that --start_from names, if a run can start from it.
+    """Returns the checkpoint that --start_from names, if a run in `logdir` can start from it.
 
-    Args:
-      start_from: see `find`.
-      current: the signature of the new run.
-      logdir: the new run's folder.
+    `current` is the signature of that run.
 
     Raises:
       ConfigError: there is no complete checkpoint, its torso does not fit, or it is one of the new
@@ -138,10 +135,7 @@ def start(
         return None
     signature = signature_of(config, spec)
     source = find_fitting(config.run.start_from, signature, logdir)
-    try:
-        taken = take(learner, source, signature)
-    except files.DamagedError as damaged:
-        raise ConfigError(f"--start_from={source.path}: is damaged ({damaged})") from None
+    taken = take(learner, source, signature)
     level, frames = source.identity["level_name"], source.environment_frames
     line = f"starting from {source.path} ({level}, {frames:,} frames); taken: {', '.join(taken)}"
     _log.info("%s", line, extra=FOR_USER)
@@ -159,16 +153,14 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
     Of an agent with another core, other heads or other inputs, only the torso means the same.
 
     Args:
-      learner: a new learner.
+      learner, signature: the new run's.
       source: the checkpoint, with a torso that fits (see `find_fitting`).
-      signature: that of the new run.
 
     Returns:
       the parts that were assigned; see `Agent.parts`.
 
     Raises:
-      ConfigError: its torso does not fit.
-      DamagedError: the checkpoint cannot be read, or was removed meanwhile.
+      ConfigError: its torso does not fit, or it cannot be read, or was removed meanwhile.
     """
     import tensorflow as tf  # the run's starter has none
 
@@ -189,8 +181,8 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
         elif name == "torso":
             raise ConfigError(f"--start_from: the torso of {source.path} does not fit this run's")
         elif name == "core":
-            break  # the inputs of what follows are others
-        if theirs != ours:  # so are those of what follows
+            break  # what follows would have other inputs
+        if theirs != ours:  # what follows would have other inputs, too
             break
     statistics = learner.trackables().get("observation_statistics")
     if statistics is not None and _assign(source, "observation_statistics", statistics):
@@ -224,6 +216,8 @@ def _assign(source: Source, name: str, module: tf.Module) -> bool:
     before = [variable.numpy() for variable in module.variables]
     try:
         read_variables(source.path, tf.train.Checkpoint(**{name: module}), partial=True)
+    except files.DamagedError as damaged:
+        raise ConfigError(f"--start_from={source.path}: is damaged ({damaged})") from None
     except MismatchError:
         for variable, value in zip(module.variables, before, strict=True):
             variable.assign(value)
