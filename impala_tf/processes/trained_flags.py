@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import sys
@@ -44,9 +43,6 @@ def as_trained(given: Given) -> Given:
     A level and its wrappers may name Python modules. If the run names one that the command does
     not, the user is asked: the logdir may come from someone else, and importing runs code.
 
-    Args:
-      given: the flags of the command line, which stay as they are.
-
     Raises:
       ConfigError: there is no run, or its level's module is not trusted.
     """
@@ -74,11 +70,8 @@ def own_modules(given: Given) -> set[str]:
 def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
     """Returns the given flags with the level and protocol of the exported agent in --logdir.
 
-    Asks before it imports modules that the level names, as `as_trained` does.
-
-    Args:
-      given: the flags of the command line, which stay as they are.
-      flags: the flags in agent.json.
+    These are the `flags` in its agent.json. Asks before it imports modules that the level names, as
+    `as_trained` does.
 
     Raises:
       ConfigError: a flag in agent.json is wrong, a flag of the command line would change the agent,
@@ -109,8 +102,7 @@ def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
     except ConfigError as error:
         raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
     merged, logdir = Given({**of_file.flags, **typed.flags}), typed["logdir"]
-    own = suites.modules(typed.environment)
-    modules = sorted(own_modules(merged) - {*own, *plug_ins.modules(typed.everything())})
+    modules = sorted(own_modules(merged) - own_modules(typed))
     question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import?"
     is_trusted = not modules or merged.evaluation.trust_level_module
     if not (is_trusted or consent.confirmed(question)):
@@ -120,7 +112,7 @@ def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
         )
     # A module that the command line names is the user's own, so the folder's copy was not
     # confirmed.
-    use_modules_of(Path(logdir), merged.environment, but=own)
+    use_modules_of(Path(logdir), merged.environment, but=suites.modules(typed.environment))
     return merged
 
 
@@ -143,9 +135,7 @@ def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection
     paths = {name: folder / f"{name}.py" for name in names if (folder / f"{name}.py").is_file()}
     if not paths:
         return
-    for other in _folders_of_modules:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(other)
+    sys.path[:] = [each for each in sys.path if each not in _folders_of_modules]
     _folders_of_modules[:] = [str(folder)]
     sys.path.append(str(folder))  # processes of environments inherit it
     for name, path in paths.items():
