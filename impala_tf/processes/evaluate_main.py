@@ -26,8 +26,6 @@ from impala_tf.types import Episode
 
 # Games played in parallel: enough to fill a batch, but not so many that most wait for the last one.
 _MAX_ENVS = 16
-# The Hugging Face hub shows replay.mp4 beside the card of an agent.
-_HUB_VIDEO = "replay"
 
 
 def main(given: Given) -> int:
@@ -142,7 +140,8 @@ def write_films(agent: Player) -> None:
 
     levels = suites.levels(agent.environment)
     for index, level in enumerate(levels):
-        name = _HUB_VIDEO if agent.is_exported else "evaluation"
+        # The Hugging Face hub shows replay.mp4 beside the card of an agent.
+        name = "replay" if agent.is_exported else "evaluation"
         name += f"-{configs.slug(level.level_name)}" if len(levels) > 1 else ""
         path = agent.logdir.path / f"{name}.mp4"
         print(f"playing one more game for {path}", flush=True)
@@ -160,7 +159,6 @@ def play(
     Their seeds derive from --seed, and differ from those of training.
 
     Args:
-      agent: the agent that plays.
       env: the flags of the level, or levels.
       index: the index of the level, if `env` lists several.
       num_threads: threads for native vector environments; 0: one per core.

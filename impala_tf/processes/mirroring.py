@@ -132,11 +132,8 @@ def bring_back(
     """Copies the newest checkpoint of --mirror to the logdir, if that has none or an older one.
 
     Afterwards the logdir has all files of the checkpoint, or is unchanged. A run with a checkpoint
-    in its logdir goes on if its mirror cannot be used; each new checkpoint is another try.
-
-    Args:
-      config, spec, logdir: the run's; no other process may use the logdir.
-      say: called with lines for the user.
+    in its logdir goes on if its mirror cannot be used; each new checkpoint is another try. No other
+    process may use the logdir. `say` is called with lines for the user.
 
     Raises:
       ConfigError: the mirror has another run, or cannot be used, or has no whole checkpoint.
@@ -222,8 +219,7 @@ class MirrorUploads(Callback):
     Meanwhile, only the newest checkpoint waits.
 
     Args:
-      mirror: the value of --mirror.
-      logdir: the run's folder.
+      mirror, logdir: the values of these flags.
       storage: learns what cannot be written, so that the display shows it.
     """
 

@@ -142,12 +142,7 @@ def of_checkpoint(trained: TrainedAgent) -> Player:
 def filmed(
     player: Player, num_games: int = 1, index: int = 0
 ) -> Iterator[tuple[Iterator[np.ndarray], float]]:
-    """Yields (pictures uint8 [H, W, 3] of more games, pictures per second).
-
-    Args:
-      player: the agent.
-      num_games: how many games to play.
-      index: the index of the level, if the agent learned several.
+    """Yields (pictures uint8 [H, W, 3] of more games of level `index`, pictures per second).
 
     Raises:
       ConfigError: the level cannot be rendered, or raises.
