@@ -34,7 +34,6 @@ _RESTART = ".restart"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
 )
-_ALL = 2**63  # more frames than a row can have
 
 
 class Writer(Protocol):
@@ -72,12 +71,12 @@ class CsvWriter:
         if self._written and self._written != self._state() and self._path.parent.is_dir():
             # Somebody has moved or cut the file: a new one needs a header.
             try:
-                self.rewind(_ALL)
+                self.rewind(math.inf)
             except (LookupError, ValueError) as error:  # what is there now is no run's
                 raise OSError(errno.EEXIST, str(error), str(self._path)) from error
         self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
-    def rewind(self, environment_frames: int | None) -> None:
+    def rewind(self, environment_frames: float | None) -> None:
         """Opens the file, and removes the rows after a checkpoint.
 
         Args:
@@ -89,32 +88,38 @@ class CsvWriter:
         self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        self._lock()
+        try:
+            self._cut(self._descriptor, environment_frames)
+        except ConfigError as error:
+            self.close()
+            raise ConfigError(f"{self._path}: {error}") from None
+
+    def _cut(self, descriptor: int, environment_frames: float | None) -> None:
+        """Locks the file and removes rows; see `rewind`. Raises ConfigError without the path."""
+        try:
+            lock(descriptor, self._path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                "another process is writing it; is another run using this --logdir?"
+            ) from None
+        except NoLocksError as error:
+            raise ConfigError(str(error.strerror)) from None
         header, data = self._header.encode(), self._path.read_bytes()
         if header.startswith(data):  # a run that was killed may have left part of the header
-            os.ftruncate(self._descriptor, 0)
+            os.ftruncate(descriptor, 0)
             self._append(self._header)
             return
         if environment_frames is None:
-            self.close()
-            raise ConfigError(f"{self._path}: holds the rows of a run, {_NO_CHECKPOINT}")
+            raise ConfigError(f"holds the rows of a run, {_NO_CHECKPOINT}")
         if not data.startswith(header):
-            self.close()
-            what = "has other columns than this version writes; choose another --logdir"
-            raise ConfigError(f"{self._path}: {what}")
-        end = len(header)
+            raise ConfigError("has other columns than this version writes; choose another --logdir")
+        end, column = len(header), list(self._columns).index("environment_frames")
         for row in data[end:].splitlines(keepends=True):
-            if self._frames_of(row) > environment_frames:
+            is_torn = not row.endswith(b"\n")  # by a kill
+            if is_torn or float(row.split(b",")[column]) > environment_frames:
                 break
             end += len(row)
-        os.ftruncate(self._descriptor, end)
-
-    def _frames_of(self, row: bytes) -> float:
-        """Returns the environment frames of a row; infinity if it is incomplete."""
-        if not row.endswith(b"\n"):
-            return math.inf
-        cells = row.split(b",")
-        return float(cells[list(self._columns).index("environment_frames")])
+        os.ftruncate(descriptor, end)
 
     def close(self) -> None:
         """Closes the file. The next call opens it for a fresh run."""
@@ -122,40 +127,23 @@ class CsvWriter:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _opened(self) -> int:
+    def _append(self, line: str) -> None:
         if self._descriptor is None:
             self.rewind(None)
         assert self._descriptor is not None
-        return self._descriptor
-
-    def _lock(self) -> None:
-        try:
-            lock(self._opened(), self._path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise ConfigError(
-                f"{self._path}: another process is writing it; is another run using this --logdir?"
-            ) from None
-        except NoLocksError as error:
-            self.close()
-            raise ConfigError(f"{self._path}: {error.strerror}") from None
-
-    def _append(self, line: str) -> None:
         # One system call per line: a killed run leaves complete lines, and nothing is buffered.
-        data, descriptor = line.encode(), self._opened()
-        size = os.fstat(descriptor).st_size
-        if os.write(descriptor, data) != len(data):
-            os.ftruncate(descriptor, size)  # a partial line would corrupt the next one
+        data, size = line.encode(), os.fstat(self._descriptor).st_size
+        if os.write(self._descriptor, data) != len(data):
+            os.ftruncate(self._descriptor, size)  # a partial line would corrupt the next one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._written = self._state()
 
     def _state(self) -> tuple[int, int]:
         """Returns which file has the path now, and its size; zeros without a file."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             state = self._path.stat()
-        except FileNotFoundError:
-            return 0, 0
-        return state.st_ino, state.st_size
+            return state.st_ino, state.st_size
+        return 0, 0
 
 
 def _cell(value: float | int | str | None) -> str:
@@ -165,10 +153,6 @@ def _cell(value: float | int | str | None) -> str:
         text = " ".join(value.split())  # a row is a line
         return '"{}"'.format(text.replace('"', '""')) if re.search('[",]', text) else text
     return str(int(value)) if isinstance(value, numbers.Integral) else f"{float(value):.8g}"
-
-
-def _plain(value: Any) -> bool | float | str:
-    return value if isinstance(value, bool | int | float) else str(value)
 
 
 class TensorBoardWriter:
@@ -195,7 +179,8 @@ class TensorBoardWriter:
         with self._failing():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
-                self._describe()
+                if self._flags:
+                    self._describe()
             # Arrays, because TensorFlow caches every Python number that it converts, forever.
             with self._writer.as_default(step=np.asarray(row["environment_frames"], np.int64)):
                 for name, value in row.items():
@@ -209,14 +194,17 @@ class TensorBoardWriter:
         import tensorflow as tf
         from tensorboard.plugins.hparams import api as hparams
 
-        if not self._flags:
-            return
         table = "".join(f"|`{name}`|`{value}`|\n" for name, value in self._flags.items())
         with self._writer.as_default(step=0):
             tf.summary.text("flags", f"|flag|value|\n|-|-|\n{table}")
             tf.summary.text("command", f"    {shlex.join(sys.argv)}")
-            known = {name: value for name, value in self._flags.items() if value is not None}
-            hparams.hparams({name: _plain(value) for name, value in known.items()})
+            hparams.hparams(
+                {
+                    name: value if isinstance(value, int | float) else str(value)
+                    for name, value in self._flags.items()
+                    if value is not None
+                }
+            )
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"
