@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -81,7 +81,11 @@ class Display:
         elif status is not None and status["state"] in FINAL_STATES:
             pass  # `stop` says how it ended
         elif self._clock() >= self._next_line_s or old_troubles != self._troubles:
-            self._print_line(status)
+            self._next_line_s = self._clock() + self._interval_s
+            line = plain_line(status)
+            if line != self._last_line:
+                self.say(line)
+            self._last_line = line
 
     def note(self, text: str) -> None:
         """Prints an event with the time of day, above the live panel."""
@@ -119,23 +123,11 @@ class Display:
         self._status = status = self._source() or self._status
         if status is not None and status["updated_unix_s"] != self._written_unix_s:
             self._written_unix_s, self._written_at_s = status["updated_unix_s"], self._clock()
-        if status is not None:
-            self._note_new(status.get("notes", []))
-        return status
-
-    def _note_new(self, lines: Sequence[str]) -> None:
-        """Prints the learner's notes, each once, even if a restarted learner repeats them."""
-        for line in lines:
-            if line not in self._noted:
+        for line in status.get("notes", []) if status else []:
+            if line not in self._noted:  # a restarted learner repeats its notes
                 self._noted.append(line)
                 self.note(line)
-
-    def _print_line(self, status: Status | None) -> None:
-        self._next_line_s = self._clock() + self._interval_s
-        line = plain_line(status)
-        if line != self._last_line:
-            self.say(line)
-        self._last_line = line
+        return status
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -154,25 +146,19 @@ class Display:
             if not self._loses:
                 _log.warning("cannot show the run: %s; training continues", error.strerror or error)
             self._loses = True
-            self._forget_unwritten()
+            # This drops unwritten output, which the console would otherwise collect in memory.
+            self._console.quiet = True
+            self._console.print()
+            self._console.quiet = False
         else:
             self._loses = False
-
-    def _forget_unwritten(self) -> None:
-        """Drops unwritten output, which the console would otherwise collect in memory."""
-        self._console.quiet = True
-        self._console.print()
-        self._console.quiet = False
 
     def _render(self, status: Status | None) -> RenderableType:
         learners = len(status.get("learners", ())) if status else 0
         lines = _LINES_BESIDES_ACTORS + (learners + 2 if learners else 0)
-        max_actors = max(3, self._console.height - lines)
-        return panel(status, self._learners_unix_s(), max_actors)
-
-    def _learners_unix_s(self) -> float:
-        """Returns the learner's time of day, from which this machine's may differ."""
-        return self._written_unix_s + self._clock() - self._written_at_s
+        # The learner's time of day, from which this machine's may differ.
+        now_unix_s = self._written_unix_s + self._clock() - self._written_at_s
+        return panel(status, now_unix_s, max(3, self._console.height - lines))
 
 
 def _console() -> Console:

@@ -26,7 +26,6 @@ SILENT_AFTER_S = 30.0
 _WIDTH = 100  # columns
 _MOST_TROUBLES = 3  # lines about actors
 _NO_STATUS = "waiting for the learner"
-_NO_UPDATE = "waiting for the first unrolls"
 _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
 FINAL_STATES = ("stopped", "done", "failed")
 
@@ -79,8 +78,7 @@ def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableTyp
         text = f"{_NO_STATUS}, which imports TensorFlow and makes the network: {duration(now_s)}"
         return Panel(Text(text), title="impala_tf", width=_WIDTH, padding=(0, 1))
     parts: list[RenderableType] = [_progress(status), Text()]
-    is_starting = status["state"] == "starting"
-    if is_starting:
+    if status["state"] == "starting":
         waited = duration(status.get("wall_time_s", 0.0))
         parts.append(Text(f"{_before_training(status)}: {waited}"))
     else:
@@ -94,24 +92,20 @@ def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableTyp
         parts += [Text(), _learners(status["learners"])]
     if running and status["actors"]:
         parts += [Text(), _actors(status["actors"], now_s, max_actors)]
+    title = (status["level_name"], status["agent_name"], status.get("precision"))
     return Panel(
         Group(*parts),
-        title=Text(f" {_title(status)} ", style="bold"),
+        title=Text(f" {' · '.join(filter(None, title))} ", style="bold"),
         subtitle=Text(f" {status['logdir']} ", style="dim"),
         width=_WIDTH,
         padding=(0, 1),
     )
 
 
-def _title(status: Status) -> str:
-    parts = (status["level_name"], status["agent_name"], status.get("precision"))
-    return " · ".join(filter(None, parts))
-
-
 def _before_training(status: Status) -> str:
     replay = status.get("replay")
     if not replay or not replay["steps"]:
-        return _NO_UPDATE
+        return "waiting for the first unrolls"
     if not replay["missing"]:
         return f"learning from a replay of {replay['steps']:,} agent steps"
     needed = replay["steps"] + replay["missing"]
@@ -120,35 +114,25 @@ def _before_training(status: Status) -> str:
 
 def troubles(status: Status) -> list[str]:
     """Returns what keeps a run from training or from being saved, and since when, as lines."""
-    lines = _away_learners(status)
+    lines = []
+    if (away := status.get("away_learners")) and status["state"] not in FINAL_STATES:
+        here = status.get("num_learners", 1)
+        names = [f"learner-{each['learner']} (since {_clock(each['since_unix_s'])})"
+                 for each in away]  # fmt: skip
+        all_of = here + len(away)
+        lines.append(f"training with {here} of {all_of} learners; away: {', '.join(names)}")
     if status["state"] == "training" and (since_s := status.get("starving_since_unix_s")):
         lines.append(f"starving since {_clock(since_s)}: no unrolls from actors")
     if trouble := status.get("storage_trouble"):
         lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
     if refused := status.get("refused_actor"):
         lines.append(f"{refused}; restart it with the learner's flags")
-    lines += _info_troubles(status.get("row") or {})
-    return lines + _actors_troubles(status["actors"])
-
-
-def _away_learners(status: Status) -> list[str]:
-    """Returns a line if learners of the run are away."""
-    away = status.get("away_learners")
-    if not away or status["state"] in FINAL_STATES:
-        return []
-    here = status.get("num_learners", 1)
-    names = ", ".join(f"learner-{learner['learner']} (since {_clock(learner['since_unix_s'])})"
-                      for learner in away)  # fmt: skip
-    return [f"training with {here} of {here + len(away)} learners; away: {names}"]
-
-
-def _info_troubles(row: Mapping[str, Any]) -> list[str]:
-    """Returns a line if some --info_metrics have no value although episodes have ended."""
-    if not row.get("episodes"):
-        return []
+    row = status.get("row") or {}
     missing = [n.removeprefix(INFO) for n, v in row.items() if n.startswith(INFO) and v is None]
-    reason = "the level's info has no number of this name; actor-0's log lists the names"
-    return [f"--info_metrics={','.join(missing)}: {reason}"] if missing else []
+    if missing and row.get("episodes"):
+        reason = "the level's info has no number of this name; actor-0's log lists the names"
+        lines.append(f"--info_metrics={','.join(missing)}: {reason}")
+    return lines + _actors_troubles(status["actors"])
 
 
 def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:
@@ -194,19 +178,14 @@ def _remaining(status: Status) -> str:
         return ""
     left = status["total_environment_frames"] - status["environment_frames"]
     if left <= 0:
-        return "" if _is_saved(status) else "writing the last checkpoint"
+        saved = status["checkpoint"]
+        is_saved = saved and saved["environment_frames"] >= status["environment_frames"]
+        return "" if is_saved else "writing the last checkpoint"
     frames_per_s = (status["row"] or {}).get("frames_per_s")
     if not frames_per_s or status.get("starving_since_unix_s"):
         return ""
     # At least 1 s: if the next update takes long, "0 s left" would look like a run that hangs.
     return f"{duration(max(1.0, left / frames_per_s))} left"
-
-
-def _is_saved(status: Status) -> bool:
-    """Returns whether the newest checkpoint covers all of the training so far."""
-    checkpoint = status["checkpoint"]
-    frames = status["environment_frames"]
-    return checkpoint is not None and checkpoint["environment_frames"] >= frames
 
 
 def _mean(value: float) -> str:
@@ -306,17 +285,17 @@ def _row_lines(status: Status) -> dict[str, str]:
 
 
 def _learners(learners: Sequence[Row]) -> RenderableType:
-    headings = ("learner", "agent steps/s", "lag", "queue", "idle", "all-reduce")
-    table = plain_table(*headings)
+    columns = {
+        "agent steps/s": ("agent_steps_per_s", ",.0f"),
+        "lag": ("policy_lag_mean", ".1f"),
+        "queue": ("queue_size", ".0f"),
+        "idle": ("learner_idle_fraction", ".0%"),
+        "all-reduce": ("learner_all_reduce_fraction", ".0%"),
+    }
+    table = plain_table("learner", *columns)
     for row in learners:
-        table.add_row(
-            f"learner-{row['learner']}",
-            _number(row, "agent_steps_per_s", ",.0f"),
-            _number(row, "policy_lag_mean", ".1f"),
-            _number(row, "queue_size", ".0f"),
-            _number(row, "learner_idle_fraction", ".0%"),
-            _number(row, "learner_all_reduce_fraction", ".0%"),
-        )
+        numbers = [_number(row, *column) for column in columns.values()]
+        table.add_row(f"learner-{row['learner']}", *numbers)
     return table
 
 

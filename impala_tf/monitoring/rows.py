@@ -48,17 +48,16 @@ class EpisodeWindow:
             "episodes": self._count,
             "episode_return_mean": _mean([episode.episode_return for episode in self._last]),
             "episode_length_mean": _mean([episode.episode_length for episode in self._last]),
-            **{name: self._info_mean(n) for n, name in enumerate(info_columns(self._info_metrics))},
+            **{
+                name: _mean([episode.info[n] for episode in self._last])
+                for n, name in enumerate(info_columns(self._info_metrics))
+            },
         }
 
     @property
     def largest_return(self) -> float:
         """The largest absolute return of the last 100 games; 0 before the first."""
         return max((abs(episode.episode_return) for episode in self._last), default=0.0)
-
-    def _info_mean(self, number: int) -> float | None:
-        values = [episode.info[number] for episode in self._last]
-        return _mean([value for value in values if value is not None])
 
     def state(self) -> dict[str, Any]:
         """Returns the window as JSON-able values, for a checkpoint."""
@@ -71,8 +70,9 @@ class EpisodeWindow:
         self._last.extend(Episode(*episode) for episode in state["last"])
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 class Rates:
@@ -128,8 +128,13 @@ class LevelRows:
 
     def write(self, total: Row) -> None:
         """Writes a row for each level. `total` is the row of the whole run."""
-        progress = {name: total[name] for name in ("wall_time_s", "environment_frames")}
-        self._last_rows = [progress | self._row(index) for index in range(len(self._levels))]
+        self._last_rows = []
+        for index, (name, window) in enumerate(zip(self._levels, self._windows, strict=True)):
+            row: dict[str, Any] = {"level": index, "level_name": name, **window.row()}
+            row |= {column: total[column] for column in ("wall_time_s", "environment_frames")}
+            mean = row["episode_return_mean"]
+            row["normalized_return_mean"] = None if mean is None else self._normalize(index, mean)
+            self._last_rows.append(row)
         for row in self._last_rows:
             self.writer.write(row)
 
@@ -145,13 +150,6 @@ class LevelRows:
         """Restores what `state` returned."""
         for window, saved in zip(self._windows, state, strict=True):
             window.restore(saved)
-
-    def _row(self, index: int) -> dict[str, Any]:
-        row = self._windows[index].row()
-        mean = row["episode_return_mean"]
-        normalized = None if mean is None else self._normalize(index, mean)
-        name = self._levels[index]
-        return {"level": index, "level_name": name, **row, "normalized_return_mean": normalized}
 
 
 def mean_over_levels(rows: Sequence[Mapping[str, Any]], column: str = "") -> Score | None:
