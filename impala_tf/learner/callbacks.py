@@ -25,11 +25,7 @@ ScoreOf = Callable[[Mapping[str, Any]], Score | None]
 FEWEST_GAMES = 10
 """With fewer games, a mean says too little to keep a checkpoint as the best one."""
 
-COLUMNS = {
-    "environment_frames": "when",
-    "name": "of the metric",
-    "value": "",
-}
+COLUMNS = {"environment_frames": "when", "name": "of the metric", "value": ""}
 """The columns of callback_metrics.csv, which has a line for each metric that a callback returns."""
 
 
@@ -228,10 +224,19 @@ class Callbacks:
         row = self._last_row = {**row, "episode_return_games": min(row.get("episodes") or 0, GAMES)}
         frames = int(row["environment_frames"] or 0)
         for callback in self._callbacks:
-            if metrics := self._numbers(callback, self._call(callback, "on_row", row)):
-                for name, value in metrics.items():
-                    line: dict[str, Any] = {"environment_frames": frames, "name": name}
-                    self._file.write({**line, "value": value})
+            returned = self._call(callback, "on_row", row)
+            try:
+                metrics = {str(name): float(value) for name, value in (returned or {}).items()}
+            except (AttributeError, TypeError, ValueError):
+                self.failure = (
+                    f"--callbacks: {type(callback).__qualname__}.on_row must return {{name:"
+                    f" number}} or None, but returned {returned!r}"
+                )
+                continue
+            for name, value in metrics.items():
+                line: dict[str, Any] = {"environment_frames": frames, "name": name}
+                self._file.write({**line, "value": value})
+            if metrics:
                 self._add_scalars(metrics, frames)
 
     def rewind(self, environment_frames: int | None) -> None:
@@ -247,32 +252,16 @@ class Callbacks:
         """Calls a method. If it raises, the traceback is logged and the run ends."""
         try:
             return getattr(callback, method)(argument)
-        except OSError as error:
-            if type(callback) is KeepBest:
-                raise  # a full disk does not end the run
-            self._fail(callback, method, error)
         except (Exception, SystemExit) as error:
-            self._fail(callback, method, error)
-
-    def _numbers(self, callback: Callback, metrics: Any) -> dict[str, float]:
-        """Returns the metrics that a callback's `on_row` returned, after checking them."""
-        try:
-            return {str(name): float(value) for name, value in (metrics or {}).items()}
-        except (AttributeError, TypeError, ValueError):
+            if isinstance(error, OSError) and type(callback) is KeepBest:
+                raise  # a full disk does not end the run
+            _log.exception("a callback raised")
+            # Built-in callbacks have no flag that the user could look for.
+            whose = "--callbacks: " if callback in self._own else "the run's own "
             self.failure = (
-                f"--callbacks: {type(callback).__qualname__}.on_row must return {{name: number}} or"
-                f" None, but returned {metrics!r}"
+                f"{whose}{type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
+                " the traceback is in the learner's log"
             )
-            return {}
-
-    def _fail(self, callback: Callback, method: str, error: BaseException) -> None:
-        _log.exception("a callback raised")
-        # Built-in callbacks have no flag that the user could look for.
-        whose = "--callbacks: " if callback in self._own else "the run's own "
-        self.failure = (
-            f"{whose}{type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
-            " the traceback is in the learner's log"
-        )
 
 
 def load(run: RunConfig) -> list[Callback]:
@@ -281,14 +270,14 @@ def load(run: RunConfig) -> list[Callback]:
     Raises:
       ConfigError: a callback cannot be made.
     """
-    return [_make(name) for name in plug_ins.split(run.callbacks)]
-
-
-def _make(name: str) -> Callback:
-    cls = plug_ins.load("callbacks", name)
-    if not (isinstance(cls, type) and issubclass(cls, Callback)):
-        raise ConfigError(f"--callbacks={name}: must be a subclass of impala_tf.callbacks.Callback")
-    try:
-        return cls()
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"--callbacks={name}: raised {plug_ins.raised(error)}") from error
+    made = []
+    for name in plug_ins.split(run.callbacks):
+        cls = plug_ins.load("callbacks", name)
+        if not (isinstance(cls, type) and issubclass(cls, Callback)):
+            what = "must be a subclass of impala_tf.callbacks.Callback"
+            raise ConfigError(f"--callbacks={name}: {what}")
+        try:
+            made.append(cls())
+        except (Exception, SystemExit) as error:
+            raise ConfigError(f"--callbacks={name}: raised {plug_ins.raised(error)}") from error
+    return made
