@@ -17,7 +17,7 @@ import tree
 
 from impala_tf.actor.network import ActingModel, LiteRtNetwork
 from impala_tf.agents.interface import AgentInterface, Policy, num_logits
-from impala_tf.agents.sampling import Sampler, epsilon_greedy_of, greedy_of, sampler_of
+from impala_tf.agents.sampling import epsilon_greedy_of, greedy_of, sampler_of
 from impala_tf.config import ConfigError, EnvironmentConfig, Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.logdir import Logdir, read_json
@@ -91,31 +91,26 @@ def read(folder: Path) -> About:
     try:
         content = read_json(path)
         version = content.pop("format")
-        about = _about(content) if version == FORMAT else None
+        if version != FORMAT:
+            raise ConfigError(
+                f"{path}: has format {version!r}, but this version of impala_tf reads format"
+                f" {FORMAT}; install the one that wrote it, or a newer one"
+            )
+        about = About(**content)
+        for name, kind in _KINDS.items():
+            if type(value := getattr(about, name)) is not kind:
+                raise TypeError(f"{name}: {value!r:.60}")
+        for shape in about.core_state:
+            is_shape = {type(size) for size in shape} == {int} and min(shape) >= 1
+            if not is_shape or math.prod(shape) > _LARGEST_STATE:
+                raise ValueError(f"core_state: {shape!r:.60}")
+    except ConfigError:
+        raise
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not an exported agent's agent.json ({reason})") from None
-    if about is None:
-        raise ConfigError(
-            f"{path}: has format {version!r}, but this version of impala_tf reads format {FORMAT};"
-            " install the one that wrote it, or a newer one"
-        )
     if not (folder / MODEL).is_file():
         raise ConfigError(f"--logdir={folder}: is an exported agent without its {MODEL}")
-    return about
-
-
-def _about(content: Mapping[str, Any]) -> About:
-    """Returns the contents of agent.json. Raises TypeError or ValueError if some are wrong."""
-    about = About(**content)
-    for name, kind in _KINDS.items():
-        if type(value := getattr(about, name)) is not kind:
-            raise TypeError(f"{name}: {value!r:.60}")
-    for shape in about.core_state:
-        if {type(size) for size in shape} != {int} or min(shape) < 1:
-            raise ValueError(f"core_state: {shape!r:.60}")
-        if math.prod(shape) > _LARGEST_STATE:
-            raise ValueError(f"core_state: {shape!r:.60} is too large")
     return about
 
 
@@ -133,7 +128,13 @@ class ExportedAgent:
     """
 
     def __init__(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
-        self._check_level(folder, about, spec)
+        here = seen(spec)
+        for name in here:
+            if about.level.get(name) != here[name]:
+                raise ConfigError(
+                    f"--logdir={folder}: its agent learned a level with {name}"
+                    f" {about.level.get(name)}, but {spec.level_name} has {here[name]} here"
+                )
         self._spec, self._layout = spec, layout_of(spec)
         path = folder / MODEL
         self.interface = AgentInterface(
@@ -149,15 +150,6 @@ class ExportedAgent:
             raise ConfigError(f"{path}: is not this agent's model: {error}") from None
         if any(not (np.abs(array) <= LARGEST).all() for array in self._network.constants()):
             raise ConfigError(f"{path}: is damaged (weights: NaN, infinite or beyond {LARGEST:g})")
-
-    def _check_level(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
-        here = seen(spec)
-        for name in here:
-            if about.level.get(name) != here[name]:
-                raise ConfigError(
-                    f"--logdir={folder}: its agent learned a level with {name}"
-                    f" {about.level.get(name)}, but {spec.level_name} has {here[name]} here"
-                )
 
     def _check_network(self) -> None:
         """Raises ValueError if the network does not compute what agent.json says."""
@@ -177,27 +169,17 @@ class ExportedAgent:
           seed: the seed for sampling actions.
           choice: whether to sample from the policy, or to take the most likely action.
         """
-        choose = self._sampler(seed, choice)
+        actions, rng = self._spec.actions, np.random.default_rng(seed)
+        sampled = epsilon_greedy_of if self.interface.has_q_values else sampler_of
+        choose = greedy_of(actions) if choice == "greedy" else sampled(actions, rng)
 
         def policy(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-            logits, state = self._compute(env_output, core_state)
-            return AgentOutput(choose(logits), logits), state
+            inputs = tree.flatten((self._layout.to_network(env_output), core_state))
+            answers = [
+                self._network([array[n : n + 1] for array in inputs])
+                for n in range(len(env_output.reward))
+            ]
+            logits, *state = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+            return AgentOutput(choose(logits), logits), tuple(state)
 
         return policy
-
-    def _sampler(self, seed: int, choice: str) -> Sampler:
-        actions, rng = self._spec.actions, np.random.default_rng(seed)
-        if choice == "greedy":
-            return greedy_of(actions)
-        if self.interface.has_q_values:
-            return epsilon_greedy_of(actions, rng)
-        return sampler_of(actions, rng)
-
-    def _compute(self, env_output: EnvOutput, core_state: Nest) -> tuple[np.ndarray, Nest]:
-        inputs = tree.flatten((self._layout.to_network(env_output), core_state))
-        answers = [
-            self._network([array[n : n + 1] for array in inputs])
-            for n in range(len(env_output.reward))
-        ]
-        logits, *state = (np.concatenate(parts) for parts in zip(*answers, strict=True))
-        return logits, tuple(state)
