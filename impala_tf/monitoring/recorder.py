@@ -198,25 +198,21 @@ class RunRecorder:
         }
         self.last_row = row
         if len(intervals) > 1:
-            self.last_learner_rows = self._learner_rows(row, intervals)
+            batches = sum(part["batches"] for part in intervals)
+            per_batch = (row["agent_steps_per_s"] or 0.0) / max(1, batches)
+            numbers = self._members or range(len(intervals))
+            self.last_learner_rows = [
+                {
+                    "learner": number,
+                    "agent_steps_per_s": part["batches"] * per_batch,
+                    **{name: {**part["stats"], **part}.get(name) for name in _SHOWN_OF_LEARNERS},
+                }
+                for number, part in zip(numbers, intervals, strict=True)
+            ]
         if self._level_rows is not None:  # first, because callbacks may use the levels' rows
             self._level_rows.write(row)
         for writer in self._writers.values():
             writer.write(row)
-
-    def _learner_rows(
-        self, total: dict[str, Any], intervals: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        batches = sum(part["batches"] for part in intervals)
-        per_batch = (total["agent_steps_per_s"] or 0.0) / max(1, batches)
-        return [
-            {
-                "learner": number,
-                "agent_steps_per_s": part["batches"] * per_batch,
-                **{name: {**part["stats"], **part}.get(name) for name in _SHOWN_OF_LEARNERS},
-            }
-            for number, part in zip(self._members or range(len(intervals)), intervals, strict=True)
-        ]
 
     @property
     def largest_return(self) -> float:
