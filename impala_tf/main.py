@@ -77,15 +77,16 @@ def run(given: Given) -> int:
 
 
 def _run(given: Given) -> int:
-    if given["join"]:
+    if given["join"]:  # this is a node of a job that an engine has started
         from impala_tf.frontend.engines import places
+        from impala_tf.frontend.join import run_node
 
         given = checked(places.applied(given, os.environ))
+        config, _ = _checked(given)
+        return run_node(given.replace(logdir=config.run.logdir), config)
     what = given["mode"]
     if what == "train" and given["job_name"]:
         what = given["job_name"]
-    if given["join"]:
-        return join(given)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
     if what not in ("train", "actor", "test", "export"):
@@ -109,7 +110,6 @@ def submit(given: Given) -> int:
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import mirroring, run_folder
 
-    name = given["engine"] or registry.SSH
     config, spec = _checked(given)
     callbacks.load(config.run)
     if config.run.mirror:
@@ -124,7 +124,7 @@ def submit(given: Given) -> int:
         envs_per_actor=config.process.envs_per_actor,
         algorithm=config.loss.algorithm,
     )
-    engine = registry.ENGINES[name]
+    engine = registry.ENGINES[given["engine"] or registry.SSH]
     if given.cluster.dry_run:
         print(engine.render(given), end="")
         return 0
@@ -137,15 +137,6 @@ def submit(given: Given) -> int:
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
-
-
-def join(given: Given) -> int:
-    """Runs this node's part of a job that an engine has started; returns the exit status."""
-    from impala_tf.frontend.join import run_node
-
-    config, _ = _checked(given)
-    given = given.replace(logdir=config.run.logdir)
-    return run_node(given, config)
 
 
 def _checked(given: Given) -> tuple[Config, Any]:
@@ -212,20 +203,17 @@ def _completion(shell: list[str]) -> str:
     from impala_tf.frontend import main as launcher
 
     is_bash = shell == ["bash"]
+    end, colon, after = ("", ":", _AFTER_BREAKS) if is_bash else ("=", "\\:", "")
     levels = [name for suite in suites.SUITES for name in (*suite.lists, *suite.installed())]
-    colon = ":" if is_bash else "\\:"
-    parser = help_pages.command_parser(
-        "impala",
-        launcher.parser("impala cluster"),
-        {
-            "agent_name": list(configs.AGENTS),
-            "algorithm": list(configs.ALGORITHMS),
-            "level_name": [name.replace(":", colon) for name in levels],
-        },
-        end="" if is_bash else "=",
-    )
+    choices = {
+        "agent_name": list(configs.AGENTS),
+        "algorithm": list(configs.ALGORITHMS),
+        "level_name": [name.replace(":", colon) for name in levels],
+    }
+    cluster = launcher.parser("impala cluster")
+    parser = help_pages.command_parser("impala", cluster, choices, end=end)
     script: str = shtab.complete(parser, shell[0])
-    return script + _AFTER_BREAKS if is_bash else script
+    return script + after
 
 
 def main() -> int:

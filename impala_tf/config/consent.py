@@ -40,7 +40,12 @@ def check_file(
     Raises:
       ConfigError: the user does not trust the file; one line for each of these flags.
     """
-    asked = [name for name, value in in_file.items() if value and _is_of_user(name, str(value))]
+    asked = [
+        name
+        for name, value in in_file.items()
+        if (name in _OF_USER and value)
+        or (name in _MAY_NAME_CODE and ":" in _SUITES.sub("", str(value)))
+    ]
     if not asked or typed.get("trust_level_module"):
         return
     settings = ", ".join(f"{name}={in_file[name]}" for name in asked)
@@ -51,12 +56,6 @@ def check_file(
         " you trust the file, add --trust_level_module"
         for name in asked
     ])  # fmt: skip
-
-
-def _is_of_user(name: str, value: str) -> bool:
-    if name in _MAY_NAME_CODE:
-        return ":" in _SUITES.sub("", value)
-    return name in _OF_USER
 
 
 def confirmed(question: str) -> bool:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
-import importlib.util
+import inspect
 import itertools
 import re
 import shutil
+import sys
 import typing
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from impala_tf.config import words
 from impala_tf.config.flags import Config
 
-_FILES = tuple(
-    f"impala_tf.config.{name}" for name in ("flags", "learning_flags", "engine_flags", "mode_flags")
-)
 # The end of a text, which is left out where the preset's value is shown.
 _FROM_PRESET = re.compile(r"\s*Default: preset[^.]*\.")
 _WIDEST = 100
@@ -138,38 +135,30 @@ def command_parser(
     for name, about in OTHER_COMMANDS.items():
         subcommand = commands.add_parser(name, help=about)
         if name == "cluster":
-            _add_commands(subcommand, cluster)
+            added = subcommand.add_subparsers(metavar="COMMAND")
+            for action in cluster._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    for each, parent in action.choices.items():
+                        added.add_parser(each, parents=[parent], add_help=False)
         elif name == "completion":
             subcommand.add_argument("shell", choices=("bash", "zsh"))
     return parser
 
 
-def _add_commands(parser: argparse.ArgumentParser, source: argparse.ArgumentParser) -> None:
-    added = parser.add_subparsers(metavar="COMMAND")
-    for action in source._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                added.add_parser(name, parents=[command], add_help=False)
-
-
 @functools.cache
 def texts() -> dict[str, str]:
     """Returns {flag: its docstring}."""
+    groups = typing.get_type_hints(Config).values()
+    modules = {cls.__module__ for group in groups for cls in group.__mro__[:-1]}
     docstrings: dict[str, str] = {}
-    for name in _FILES:
-        spec = importlib.util.find_spec(name)
-        assert spec is not None and spec.origin is not None
-        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                docstrings.update(_docstrings(node))
+    for module in modules:
+        classes = ast.parse(inspect.getsource(sys.modules[module])).body
+        bodies = [node.body for node in classes if isinstance(node, ast.ClassDef)]
+        for field, below in itertools.chain.from_iterable(map(itertools.pairwise, bodies)):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                text = ast.literal_eval(below.value)
+                docstrings[ast.unparse(field.target)] = " ".join(text.split())
     return docstrings
-
-
-def _docstrings(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
-    for field, below in itertools.pairwise(node.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-            assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
-            yield field.target.id, " ".join(str(below.value.value).split())
 
 
 def _add(
@@ -213,14 +202,10 @@ def _text(name: str, value: Any, in_short: bool) -> str:
         without = text = without.partition(". ")[0].rstrip(".") + "."
     if value is None or value in ("", ()):
         return text
-    default = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else _shown(value)
-    return f"{without} (default: {default})".strip()
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    form = {float: ".6g", int: ","}.get(type(value), "")
+    return f"{without} (default: {value:{form}})".strip()
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
