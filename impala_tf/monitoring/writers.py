@@ -176,19 +176,29 @@ class TensorBoardWriter:
         """
         import tensorflow as tf
 
-        with self._failing():
+        with self._at(row["environment_frames"]):
+            for name, value in row.items():
+                if value is not None:
+                    point, meaning = np.asarray(value, np.float32), METRICS.get(name, "")
+                    tf.summary.scalar(tag(name), point, description=meaning)
+
+    @contextlib.contextmanager
+    def _at(self, environment_frames: float | None) -> Iterator[None]:
+        """Lets `tf.summary` write at a step, then flushes. TensorFlow's errors become OSError."""
+        import tensorflow as tf
+
+        try:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
                 if self._flags:
                     self._describe()
             # Arrays, because TensorFlow caches every Python number that it converts, forever.
-            with self._writer.as_default(step=np.asarray(row["environment_frames"], np.int64)):
-                for name, value in row.items():
-                    if value is not None:
-                        point = np.asarray(value, np.float32)
-                        meaning = METRICS.get(name, "")
-                        tf.summary.scalar(tag(name), point, description=meaning)
+            with self._writer.as_default(step=np.asarray(environment_frames, np.int64)):
+                yield
             self._writer.flush()
+        except tf.errors.OpError as error:
+            self._writer = None
+            raise os_error(error.message, self._directory) from error
 
     def _describe(self) -> None:
         import tensorflow as tf
@@ -198,13 +208,12 @@ class TensorBoardWriter:
         with self._writer.as_default(step=0):
             tf.summary.text("flags", f"|flag|value|\n|-|-|\n{table}")
             tf.summary.text("command", f"    {shlex.join(sys.argv)}")
-            hparams.hparams(
-                {
-                    name: value if isinstance(value, int | float) else str(value)
-                    for name, value in self._flags.items()
-                    if value is not None
-                }
-            )
+            shown = {
+                name: value if isinstance(value, int | float) else str(value)
+                for name, value in self._flags.items()
+                if value is not None
+            }
+            hparams.hparams(shown)
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"
@@ -214,7 +223,7 @@ class TensorBoardWriter:
 
         if self._writer is None:
             return
-        with self._failing(), self._writer.as_default(np.asarray(environment_frames, np.int64)):
+        with self._at(environment_frames):
             for name, value in values.items():
                 tf.summary.scalar(f"{group}/{name}", np.asarray(value, np.float32))
 
@@ -230,22 +239,8 @@ class TensorBoardWriter:
         )
         values = [tf.compat.v1.Summary.Value(tag=name, image=image)]
         summary = tf.compat.v1.Summary(value=values).SerializeToString()
-        with self._failing():
-            with self._writer.as_default():
-                step = np.asarray(environment_frames, np.int64)
-                tf.summary.experimental.write_raw_pb(summary, step)
-            self._writer.flush()
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Converts TensorFlow's errors to OSError. The next row starts a new file."""
-        import tensorflow as tf
-
-        try:
-            yield
-        except tf.errors.OpError as error:
-            self._writer = None
-            raise os_error(error.message, self._directory) from error
+        with self._at(environment_frames):
+            tf.summary.experimental.write_raw_pb(summary)
 
     def rewind(self, environment_frames: int | None) -> None:
         """Makes TensorBoard hide the points after a checkpoint's frames; None: a fresh run.
