@@ -101,9 +101,11 @@ def page(
       others: a sentence about other commands.
     """
     about = COMMANDS[command].about
+    width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
     parser = argparse.ArgumentParser(
         prog, f"{prog} [--flag=VALUE ...]", add_help=False, allow_abbrev=False,
-        description=f"{about[0].upper()}{about[1:]}.", formatter_class=_formatter,
+        description=f"{about[0].upper()}{about[1:]}.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, 2, _COLUMN, width),
     )  # fmt: skip
     if everything:
         for name, hint in typing.get_type_hints(Config).items():
@@ -206,8 +208,3 @@ def _text(name: str, value: Any, in_short: bool) -> str:
         value = "on" if value else "off"
     form = {float: ".6g", int: ","}.get(type(value), "")
     return f"{without} (default: {value:{form}})".strip()
-
-
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
-    return argparse.HelpFormatter(prog, max_help_position=_COLUMN, width=width)

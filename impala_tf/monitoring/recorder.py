@@ -55,9 +55,7 @@ class RunRecorder:
     ) -> None:
         self._writers = writers
         self._level_rows = level_rows
-        self._files = list(writers.values())
-        if level_rows is not None:
-            self._files.append(level_rows.writer)
+        self._files = [*writers.values(), *([level_rows.writer] if level_rows else [])]
         self._members = members
         self._queue_size = queue_size
         self._replay_steps = replay_steps
