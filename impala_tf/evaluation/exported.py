@@ -59,8 +59,7 @@ def seen(spec: EnvironmentSpec) -> dict[str, Any]:
         "actions": dataclasses.asdict(spec.actions),
         "levels": len(spec.levels),
     }
-    result: dict[str, Any] = json.loads(json.dumps(properties))  # converts tuples to lists
-    return result
+    return dict(json.loads(json.dumps(properties)))  # converts tuples to lists
 
 
 def level_flags(env: EnvironmentConfig) -> dict[str, Any]:
@@ -145,21 +144,16 @@ class ExportedAgent:
         try:
             self._network = LiteRtNetwork(ActingModel(path.read_bytes(), ()))
             self._network.set_parameters([])
-            self._check_network()
+            specs = self._layout.network_specs(1)
+            step = tree.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype), specs)
+            state = self.interface.initial_state(1)
+            shapes = [answer.shape for answer in self._network(tree.flatten((step, state)))]
+            if shapes != [(1, self.interface.num_logits), *(part.shape for part in state)]:
+                raise ValueError(f"it computes {shapes}")
         except (OSError, ValueError, RuntimeError, LookupError, AssertionError) as error:
             raise ConfigError(f"{path}: is not this agent's model: {error}") from None
         if any(not (np.abs(array) <= LARGEST).all() for array in self._network.constants()):
             raise ConfigError(f"{path}: is damaged (weights: NaN, infinite or beyond {LARGEST:g})")
-
-    def _check_network(self) -> None:
-        """Raises ValueError if the network does not compute what agent.json says."""
-        step = tree.map_structure(
-            lambda spec: np.zeros(spec.shape, spec.dtype), self._layout.network_specs(1)
-        )
-        state = self.interface.initial_state(1)
-        shapes = [answer.shape for answer in self._network(tree.flatten((step, state)))]
-        if shapes != [(1, self.interface.num_logits), *(part.shape for part in state)]:
-            raise ValueError(f"it computes {shapes}")
 
     def policy(self, num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
         """Returns the policy for N environments, which it computes one after another.
