@@ -60,7 +60,8 @@ class RunRecorder:
         self._queue_size = queue_size
         self._replay_steps = replay_steps
         self._interval_s = interval_s
-        self._window = EpisodeWindow(info_metrics)
+        self.window = EpisodeWindow(info_metrics)
+        """The finished games of all learners, at rank 0."""
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
         self._actor_memory_mb = 0.0
@@ -177,7 +178,7 @@ class RunRecorder:
         """
         for part in intervals:
             for episode in map(Episode._make, part["episodes"]):
-                self._window.add(episode)
+                self.window.add(episode)
                 if self._level_rows is not None:
                     self._level_rows.add(episode)
         stats = [part["stats"] for part in intervals if part["stats"]]
@@ -191,7 +192,7 @@ class RunRecorder:
             **_reduce([{name: part[name] for name in _OF_LEARNERS} for part in intervals]),
             **_reduce([part["actor_shares"] for part in intervals if part["actor_shares"]]),
             **self._rates.row(progress.agent_steps, progress.environment_frames),
-            **self._window.row(),
+            **self.window.row(),
             **_reduce(stats),
         }
         self.last_row = row
@@ -212,16 +213,11 @@ class RunRecorder:
         for writer in self._writers.values():
             writer.write(row)
 
-    @property
-    def largest_return(self) -> float:
-        """The largest absolute return of the last 100 games; 0 before the first."""
-        return self._window.largest_return
-
     def state(self) -> dict[str, Any]:
         """Returns clocks and episodes, for a checkpoint."""
         return {
             "wall_time_s": self._wall_time_s,
-            "episodes": self._window.state(),
+            "episodes": self.window.state(),
             "level_episodes": None if self._level_rows is None else self._level_rows.state(),
         }
 
@@ -239,7 +235,7 @@ class RunRecorder:
             writer.rewind(environment_frames)
         if state is not None:
             self._wall_time_s = state["wall_time_s"]
-            self._window.restore(state["episodes"])
+            self.window.restore(state["episodes"])
             if self._level_rows is not None:
                 self._level_rows.restore(state["level_episodes"])
 

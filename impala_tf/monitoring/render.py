@@ -44,11 +44,11 @@ def plain_line(status: Status | None) -> str:
     if row:
         has_return = row.get("episodes")
         parts.append(f"return {mean_return(row)}" if has_return else "no episode finished yet")
-    parts += [f"evaluation {text}" for text in filter(None, [evaluation(status)])]
+    if evaluated := evaluation(status):
+        parts.append(f"evaluation {evaluated}")
     parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
-    parts += filter(None, [skipped(row)])
-    parts += troubles(status)
-    return ", ".join([*parts, *filter(None, [_remaining(status)])])
+    parts += [skipped(row), *troubles(status), _remaining(status)]
+    return ", ".join(filter(None, parts))
 
 
 def _known(row: Row, **forms: str) -> list[str]:
@@ -239,8 +239,7 @@ def _progress(status: Status) -> Table:
 
 
 def _numbers(status: Status) -> Table:
-    repeats = status["frames_per_step"]
-    checkpoint = status["checkpoint"]
+    repeats, checkpoint = status["frames_per_step"], status["checkpoint"]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()  # truncated on a narrow terminal, like the hosts in the actors' table

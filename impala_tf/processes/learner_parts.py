@@ -185,7 +185,9 @@ class LearnerParts:
         if run.stop_at_return is not None:
             built_in.append(callbacks.StopAtReturn(run.stop_at_return, score_of, in_words))
         if self.config.loss.value_normalization == "running":
-            built_in.append(callbacks.SmallReturns(lambda: self.recorder.largest_return, MIN_STD))
+            built_in.append(
+                callbacks.SmallReturns(lambda: self.recorder.window.largest_return, MIN_STD)
+            )
         others = [callback for callback in built_in if callback is not None]
         return Callbacks(callbacks.load(run), others, logdir, self._tensorboard.add)
 
