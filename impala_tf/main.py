@@ -33,7 +33,6 @@ from impala_tf.machine.process_lifetime import (
 
 _HELP = ("-h", "--help")
 
-
 # Imported when needed: the parent process of a local run does not load TensorFlow, and actors load
 # it only with some flags.
 _MAINS = {
@@ -98,11 +97,7 @@ def _run(given: Given) -> int:
 
 
 def submit(given: Given) -> int:
-    """Submits a run to its engine, or with --dry_run prints what that would get.
-
-    Returns:
-      the exit status.
-    """
+    """Submits a run to its engine, or prints what it gets (--dry_run); returns the exit status."""
     from impala_tf.frontend.engines import registry
     from impala_tf.frontend.engines.engine import Hooks
     from impala_tf.frontend.errors import ClusterError
