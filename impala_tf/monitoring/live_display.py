@@ -112,11 +112,11 @@ class Display:
             with self._writing():
                 live.stop()
         elif status is not None and status["row"] is not None:
-            if say_how_far:
-                self._print_line(status)
-            else:
-                for line in troubles(status):
-                    self.say(line)
+            line = plain_line(status)
+            if say_how_far and line != self._last_line:
+                self.say(line)
+            if not say_how_far and (problems := troubles(status)):
+                self.say("\n".join(problems))
         self.say(final_lines)
 
     def _read(self) -> Status | None:
