@@ -35,8 +35,6 @@ def log_printer() -> Callable[[bytes], None]:
     It prints to what is standard output now, even where output of a library is hidden later.
     """
     decoder, out = codecs.getincrementaldecoder("utf-8")("replace"), sys.stdout
-
-    def show(piece: bytes) -> None:
-        print(printable(decoder.decode(piece), "\n\t"), end="", flush=True, file=out)
-
-    return show
+    return lambda piece: print(
+        printable(decoder.decode(piece), "\n\t"), end="", flush=True, file=out
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,15 +39,12 @@ class Agent:
         self.protocol = player.spec.protocol
         self.checkpoint: Path = player.source
         self.environment_frames = player.environment_frames
-        level = self._make_level()
+        self._level = level = self._make_level()
         level.env.close()
         self.observation_space = level.env.observation_space
         self.action_space = level.env.action_space
-        self._level = level
         self._to_agent = spaces.observation_converter(level.simple_space)
-        self._to_environment: Callable[[np.ndarray], Any] = spaces.action_converter(
-            self.action_space
-        )
+        self._to_environment = spaces.action_converter(self.action_space)
         actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
         named = AGENTS.get(str(player.flags["agent_name"]))  # None for the user's own networks

@@ -82,14 +82,14 @@ def make_one(
         raise ConfigError(f"--level_name={env.level_name}: {error}") from error
 
 
-def has_plain(env: EnvironmentConfig) -> bool:
-    """Returns whether a level has more than a vector environment, for `make_plain`."""
+def make_plain(env: EnvironmentConfig) -> spaces.Simplify | None:
+    """Returns one environment that converts as those of a run do; its `env` is the level's own.
+
+    None if the level has only a vector environment.
+    """
     registered = find(env.level_name)
-    return not isinstance(registered, EnvSpec) or registered.entry_point is not None
-
-
-def make_plain(env: EnvironmentConfig) -> spaces.Simplify:
-    """Returns one environment that converts as those of a run do; its `env` is the level's own."""
+    if isinstance(registered, EnvSpec) and registered.entry_point is None:
+        return None
     return make_one(env, offsets=_look(env)[0].offsets)
 
 

@@ -172,8 +172,7 @@ def make_single(env: EnvironmentConfig, seed: int) -> Level:
       ConfigError: as `spec` does.
     """
     suite = suite_of(env)
-    if suite is gym.SUITE and gym.has_plain(env):
-        made = gym.make_plain(env)
+    if suite is gym.SUITE and (made := gym.make_plain(env)) is not None:
         return Level(made.env, env.num_action_repeats, made.observation_space, made.convert)
     single = Single(Seeded(suite.make(env, 1, 1), seed))
     return Level(single, 1, single.observation_space, lambda observation: observation)
