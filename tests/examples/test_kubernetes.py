@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import kubernetes_validate
@@ -10,6 +11,7 @@ import yaml
 
 from impala_tf import config as configs
 from impala_tf.config import Given, command_line
+from impala_tf.frontend.engines import places
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES
 from impala_tf.machine.supervision import STOP_TIMEOUT_S
 from tests.helpers.runs import PROJECT
@@ -48,7 +50,7 @@ def given_to(role: str, index: int) -> Given:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JOB_COMPLETION_INDEX", str(index))
         patch.delenv("TF_CONFIG", raising=False)
-        return command_line.parse(["--join", *args])
+        return places.applied(command_line.parse(["--join", *args]), os.environ)
 
 
 def fits(selector: dict[str, str], role: str) -> bool:

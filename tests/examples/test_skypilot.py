@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from impala_tf.config import Given, command_line
+from impala_tf.frontend.engines import places
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
 
@@ -28,7 +30,7 @@ def given_to_node(number: int) -> Given:
         nodes = range(TASK["num_nodes"])
         patch.setenv("SKYPILOT_NODE_IPS", "\n".join(f"10.0.0.{node}" for node in nodes))
         patch.delenv("TF_CONFIG", raising=False)
-        return command_line.parse(words)
+        return places.applied(command_line.parse(words), os.environ)
 
 
 def test_each_node_finds_its_part_and_the_learner() -> None:

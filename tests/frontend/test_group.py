@@ -304,8 +304,10 @@ def test_a_recorded_request_does_not_work_again(rendezvous, monkeypatch):
         with socket.create_connection(address[:2]) as replay:
             for part in parts:
                 replay.sendall(part)
-                assert (answer := replay.recv(1 << 16)).startswith(b"HTTP/1.1 ")
-            assert b" 403 " in answer
+                answer = http.client.HTTPResponse(replay)
+                answer.begin()
+                answer.read()
+            assert answer.status == 403
 
 
 def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):

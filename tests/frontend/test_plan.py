@@ -190,7 +190,7 @@ def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
     record = Record("0" * 16, 1.5, "/w.csv", ("--seed=1",), plan, end_command="halt")
     save(record, tmp_path)
     assert load(tmp_path) == record
-    (written,) = folder().glob("0*.json")
+    written = folder() / f"{'0' * 16}.json"
     assert "canary" not in written.read_text()
     assert [path.stat().st_mode & 0o777 for path in (written.parent, written)] == [0o700, 0o600]
 
