@@ -77,7 +77,7 @@ def test_status_follows_the_run_also_into_a_file_or_pipe(launched, capfd):
         for _ in range(2):
             table = list(itertools.takewhile(str.strip, lines))
             assert table[0].startswith("learners: 1 running; actors: 2 running")
-            assert [line.split()[0] for line in table[2:]] == ["learner-0", "actor-0", "actor-1"]
+            assert [line.split()[0] for line in table[-3:]] == ["learner-0", "actor-0", "actor-1"]
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     assert "Traceback" not in capfd.readouterr().err
