@@ -86,7 +86,7 @@ def test_status_follows_the_run_also_into_a_file_or_pipe(launched, capfd):
 def test_status_on_a_low_terminal_shows_what_needs_attention(launched):
     launched.command("stop", "learner-0")
     launched.command("stop", "actor-0")
-    terminal = Terminal("status", "-f", f"--logdir={launched.logdir}", lines=4)
+    terminal = Terminal("status", "-f", f"--logdir={launched.logdir}", lines=5)
     terminal.wait_for(b"learners: 1 stopped; actors: 1 running, 1 stopped; 1 of 1")
     terminal.wait_for(b"actor-1")
     assert b"actor-0" not in terminal.shown
