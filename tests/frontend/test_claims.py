@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +43,7 @@ with claims.claimed(f"run in {claims.name_of(pathlib.Path(sys.argv[1]))}") as is
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+@pytest.mark.cluster
 def test_another_user_cannot_keep_a_run_from_starting(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STRANGER, str(tmp_path)]
     pipe = subprocess.PIPE
