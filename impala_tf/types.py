@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 # NumPy array, tf.Tensor, ArraySpec or tf.TensorSpec: the same tuples hold values and their specs.
@@ -141,7 +142,7 @@ class ActionSpec:
 
 
 class EnvironmentSpec(NamedTuple):
-    """A level's interface, known before any process starts."""
+    """A level's interface. One process makes the level to find it; all others are told."""
 
     level_name: str
     kind: Kind  # selects the default agent and the default flags
@@ -152,11 +153,51 @@ class EnvironmentSpec(NamedTuple):
     protocol: str  # one line to print next to every score
     tasks: tuple[str, ...] = ()  # the levels, if one agent learns several
     time_limit: int = 0  # agent steps per episode; 0: none, unknown, or different for each level
+    renders: bool = False  # whether it can be drawn, for videos
+    offsets: Mapping[str, Any] = {}  # by part; lists of numbers, see `spaces.offsets_of`
+    parts: tuple[EnvironmentSpec, ...] = ()  # of each of `tasks`
 
     @property
     def levels(self) -> tuple[str, ...]:
         """The names of all levels that one agent learns: one, or several."""
         return self.tasks or (self.level_name,)
+
+    def of_level(self, index: int) -> EnvironmentSpec:
+        """Returns the spec of one of `levels`."""
+        return self.parts[index] if self.parts else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns this as JSON values."""
+        seen = self.observation
+        parts = {name: vars(part) for name, part in seen.items()} if isinstance(seen, dict) else {}
+        return {
+            **self._asdict(),
+            "observation": parts or vars(seen),
+            "actions": vars(self.actions),
+            "offsets": dict(self.offsets),
+            "parts": [part.to_json() for part in self.parts],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> EnvironmentSpec:
+        """Returns the spec that `to_json` wrote; raises LookupError, TypeError or ValueError."""
+
+        def observation(part: Mapping[str, Any]) -> ObservationSpec:
+            return ObservationSpec(part["kind"], tuple(part["shape"]))
+
+        seen, actions = fields["observation"], fields["actions"]
+        is_single = isinstance(seen.get("kind"), str)
+        return cls(
+            **{
+                **fields,
+                "observation": observation(seen)
+                if is_single
+                else {name: observation(part) for name, part in seen.items()},
+                "actions": ActionSpec(actions["kind"], tuple(actions["sizes"])),
+                "tasks": tuple(fields["tasks"]),
+                "parts": tuple(map(cls.from_json, fields["parts"])),
+            }
+        )
 
 
 class ActorReport(NamedTuple):

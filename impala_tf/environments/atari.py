@@ -79,6 +79,8 @@ def console_spec(
         + f"{rules}, "
         + (f"sticky actions {sticky:g}, " if sticky else "no sticky actions, ")
         + f"at most {env.max_episode_frames} frames; {_named_protocol(env)}",
+        time_limit=math.ceil(env.max_episode_frames / repeats),
+        renders=True,
     )
 
 
@@ -93,11 +95,6 @@ def _named_protocol(env: EnvironmentConfig) -> str:
 def frames_per_step(env: EnvironmentConfig) -> int:
     """Returns the number of emulator frames per agent step."""
     return env.frame_skip * env.num_action_repeats
-
-
-def time_limit(env: EnvironmentConfig) -> int:
-    """Returns the time limit of a game of any emulator, in agent steps."""
-    return math.ceil(env.max_episode_frames / frames_per_step(env))
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:

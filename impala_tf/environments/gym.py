@@ -47,6 +47,8 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         f"action repeat {repeats}, "
         + (f"at most {limit} frames" if limit else "no limit of frames"),
         time_limit=math.ceil(limit / repeats),
+        renders=may_render(env),
+        offsets={name: offset.tolist() for name, offset in (looks.offsets or {}).items()},
     )
 
 

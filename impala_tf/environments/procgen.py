@@ -55,6 +55,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         frames_per_step=1,
         protocol=f"Procgen {game} {_PIXELS}x{_PIXELS} RGB, {env.distribution_mode}, "
         f"levels {level_range(env)}, {_NUM_ACTIONS} actions, at most {_STEPS[game]} frames",
+        renders=True,
     )
 
 

@@ -230,15 +230,12 @@ def assigned(count: int, actor: int, num_actors: int) -> list[int]:
 
 def time_limit(env: EnvironmentConfig, index: int = 0) -> int:
     """Returns the time limit of a game of level `index`, in agent steps; 0: none is known."""
-    level = levels(env)[index]
-    if suite_of(level) in (atari.SUITE, retro.SUITE):
-        return atari.time_limit(level)
-    return suite_of(level).spec(level).time_limit
+    return spec(levels(env)[index]).time_limit
 
 
 def may_render(env: EnvironmentConfig) -> bool:
     """Returns whether all levels have a render mode for pictures."""
-    return all(suite_of(level) is not gym.SUITE or gym.may_render(level) for level in levels(env))
+    return spec(env).renders
 
 
 def check_rendering(env: EnvironmentConfig) -> None:
@@ -369,4 +366,7 @@ def _union(env: EnvironmentConfig, specs: Sequence[EnvironmentSpec]) -> Environm
         protocol=f"{len(specs)} levels, {actions}; the first: {first.protocol}",
         tasks=tuple(spec.level_name for spec in specs),
         time_limit=0,
+        renders=all(spec.renders for spec in specs),
+        offsets={},
+        parts=tuple(specs),
     )

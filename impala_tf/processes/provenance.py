@@ -84,7 +84,7 @@ def describe(
     return {
         "flags": flags,
         "sources": sources(config, spec),
-        "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
+        "level": spec.to_json(),
         "protocol": spec.protocol,
         "versions": versions,
         **here,
@@ -161,9 +161,3 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None  # no git, or not a checkout
     return described.stdout.strip()
-
-
-def _seen(spec: EnvironmentSpec) -> dict[str, Any]:
-    if isinstance(spec.observation, dict):
-        return {part: vars(seen) for part, seen in spec.observation.items()}
-    return vars(spec.observation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 from impala_tf.config import ConfigError, LevelRaisedError, user_commands
 from impala_tf.environments import registered, suites
 from impala_tf.environments.suites import RenderedGame
-from impala_tf.types import ActionSpec, ObservationSpec
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
 from tests.helpers.runs import PROJECT
 from tests.helpers.worlds import Pictures
@@ -28,6 +29,21 @@ def test_spec_of_a_vector_level() -> None:
     assert (spec.kind, spec.observation) == ("vector", ObservationSpec("vector", (2,)))
     assert (spec.actions, spec.time_limit) == (ActionSpec("discrete", (2,)), 500)
     assert spec.protocol.endswith(", vector 2, 2 actions, action repeat 1, at most 500 frames")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ALE/Pong-v5,ALE/Breakout-v5",
+        "Pendulum-v1",
+        f"{WORLDS}:Everything-v0",
+        "tests.environments.test_spaces:Far",
+    ],
+)
+def test_a_spec_is_the_same_after_it_was_json(name: str) -> None:
+    """A run's processes read it from a file, with numbers that float64 cannot express."""
+    spec = suites.spec(level(name))
+    assert EnvironmentSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
 @pytest.mark.parametrize(
