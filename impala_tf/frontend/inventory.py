@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from impala_tf.config import ConfigError
 from impala_tf.config.addresses import valid_host
-from impala_tf.machine.addresses import is_here
 
 SSH_PORT = 22
 Machine = tuple[str, int, str | None]
@@ -61,53 +61,56 @@ class Row:
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
-_NEEDED = ("job", "ip")
-_OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key")
+_OF_A_MACHINE = ("ssh_username", "ssh_password", "python", "workdir", "key_filename", "host_key")
 
 
 def read_workers(path: Path) -> list[Row]:
     """Returns the rows of a workers CSV, in the file's order. Opens no connection.
 
     The columns may be in any order. Lines that start with '#' and empty lines are skipped; a
-    byte-order mark, CRLF line ends and blanks after commas are fine. A password that begins with a
-    blank needs quotes.
+    byte-order mark, CRLF line ends and blanks around fields are fine.
 
     Raises:
       ConfigError: with every problem of the file, one line each: `file:line: column: problem`.
     """
-    problems: list[str] = []
-    records = _records(path, problems)
-    if problems:
-        raise ConfigError(problems)
-    if not records:
-        raise ConfigError(
-            f"{path}:1: job: the file is empty; its first line must name the columns, some of "
-            f"{','.join(COLUMNS)}"
-        )
-    (header_line, names), *body = records
-    columns = [name.strip().lower() for name in _without_blanks_at_end(names)]
-    problems += [f"{path}:{header_line}: {text}" for text in _header_problems(columns)]
-    if problems:
-        raise ConfigError(problems)
-    rows = [_row(path, line, columns, values, problems) for line, values in body]
-    valid = [row for row in rows if row is not None]
-    problems += [f"{path}:{line}: {text}" for line, text in _joint_problems(valid, rows)]
-    if any(row.ssh_password for row in valid) and path.stat().st_mode & 0o077:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"--workers_csv_path={path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from None
+    lines = list(io.StringIO(text))
+    skipped = next((n for n, line in enumerate(lines) if not _is_skipped(line)), len(lines))
+    # Comments become empty lines, so that the reader counts the file's lines.
+    body = ("\n" if _is_skipped(line) else line for line in lines[skipped:])
+    table = csv.DictReader(body, restval="", strict=True, skipinitialspace=True)
+    rows, problems = [], []
+    try:
+        table.fieldnames = _columns(path, skipped + 1, table.fieldnames or [])
+        for cells in table:
+            row, found = _row(skipped + table.line_num, cells)
+            rows += [row] if row else []
+            problems += [f"{path}:{skipped + table.line_num}: {problem}" for problem in found]
+    except csv.Error as error:
+        problems.append(f"{path}:{skipped + table.reader.line_num}: not valid CSV: {error}")
+    if any(row.ssh_password for row in rows) and path.stat().st_mode & 0o077:
         problems.append(
-            f"{path}:{header_line}: ssh_password: other users can read this file; run "
-            f"chmod 600 {path}, or leave the passwords out and log in with keys"
+            f"{path}:{skipped + 1}: ssh_password: other users can read this file; run chmod 600"
+            f" {path}"
         )
+    problems += [f"{path}:{line}: {problem}" for line, problem in _conflicts(rows)]
+    if missing := {"learner", "actor"} - {row.job for row in rows} if not problems else None:
+        problems.append(f"{path}:{skipped + 1}: job: no {' and no '.join(sorted(missing))}")
     if problems:
-        raise ConfigError(sorted(problems, key=_line_of))
-    return valid
+        raise ConfigError(problems)
+    return rows
 
 
 def is_loopback(host: str) -> bool:
     """Tells whether `host` means the local machine on every machine, such as localhost."""
-    if host.lower() == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -117,216 +120,112 @@ def is_forwarded(row: Row) -> bool:
     return is_loopback(row.ssh_host or row.ip) and row.ssh_port not in (None, SSH_PORT)
 
 
-def _line_of(problem: str) -> int:
-    match = re.match(r".*?:(\d+): ", problem)
-    return int(match.group(1)) if match else 0
+def _is_skipped(line: str) -> bool:
+    return line.lstrip()[:1] in ("", "#")
 
 
-def _records(path: Path, problems: list[str]) -> list[tuple[int, list[str]]]:
-    """Returns (first line, fields) of every record that is neither empty nor a comment."""
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines(keepends=True)
-    except OSError as error:
-        problems.append(f"--workers_csv_path={path}: {error.strerror}")
-        return []
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        problems.append(f"{path}:{line}: job: not UTF-8; save the file as UTF-8")
-        return []
-    # Comments become empty lines, so that the reader counts the file's lines.
-    reader = csv.reader(
-        ("\n" if line.lstrip().startswith("#") else line for line in lines),
-        strict=True,
-        skipinitialspace=True,
-    )
-    records, first_line = [], 1
-    try:
-        for fields in reader:
-            if any(field.strip() for field in fields):
-                records.append((first_line, fields))
-            first_line = reader.line_num + 1
-    except csv.Error as error:
-        problems.append(f"{path}:{first_line}: job: not valid CSV from here on: {error}")
-    return records
+def _columns(path: Path, line: int, header: Sequence[str]) -> list[str]:
+    """Returns the names of the columns. Raises ConfigError if a run cannot be read from them."""
+    names = [name.strip().lower() for name in header]
+    while names and not names[-1]:
+        names.pop()  # a spreadsheet adds empty ones
+    if len(names) == 1 and (separator := re.search("[;\t]", names[0])):
+        raise ConfigError(f"{path}:{line}: separate the columns by ',', not by {separator[0]!r}")
+    problems = [f"{name!r}: no such column" for name in names if name not in COLUMNS]
+    problems += [f"{name}: the column appears twice" for name in COLUMNS if names.count(name) > 1]
+    problems += [f"{name}: the column is missing" for name in ("job", "ip") if name not in names]
+    if problems:
+        problems[-1] += f"; the first line names the columns, some of {','.join(COLUMNS)}"
+        raise ConfigError([f"{path}:{line}: {problem}" for problem in problems])
+    return names
 
 
-def _header_problems(columns: list[str]) -> Iterator[str]:
-    if len(columns) == 1 and (separator := re.search("[;\t]", columns[0])):
-        yield f"job: columns are separated by {separator[0]!r} here; separate them by ','"
-        return
-    if not set(columns) & set(COLUMNS):
-        yield (
-            f"job: the first line must name the columns, such as job,ip,tf_port; the columns are"
-            f" {', '.join(COLUMNS)}"
-        )
-        return
-    unknown = [repr(name) for name in columns if name not in COLUMNS]
-    if unknown:
-        yield f"{', '.join(unknown)}: no such column; the columns are {', '.join(COLUMNS)}"
-    for name in dict.fromkeys(columns):
-        if columns.count(name) > 1:
-            yield f"{name}: the column appears more than once"
-    for name in _NEEDED:
-        if name not in columns:
-            yield f"{name}: the column is missing"
-
-
-def _row(
-    path: Path, line: int, columns: list[str], values: list[str], problems: list[str]
-) -> Row | None:
-    before = len(problems)
-    values = values[: len(columns)] + _without_blanks_at_end(values[len(columns) :])
-    if len(values) > len(columns):
-        problems.append(
-            f"{path}:{line}: {columns[-1]}: {len(columns)} columns, but {len(values)} fields; a"
-            ' field with a comma needs quotes, such as "0,1"'
-        )
-        return None
+def _row(line: int, cells: dict[str | Any, str | Any]) -> tuple[Row | None, list[str]]:
+    """Returns a row, or None and its problems."""
+    if any(text.strip() for text in cells.pop(None, [])):
+        return None, ['more fields than columns; a field with a comma needs quotes, such as "0,1"']
     fields: dict[str, Any] = {}
-    texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
-    for name, text in texts.items():
-        if name != "ssh_password" or not text.strip():
-            text = text.strip(" \t")
+    problems = []
+    for name, cell in cells.items():
         try:
-            if text or name in _READ_EMPTY:
+            if (text := cell.strip()) or name in ("job", "ip", "cuda_visible_devices"):
                 fields[name] = _PARSERS[name](text)
         except ValueError as error:
-            problems.append(f"{path}:{line}: {name}: {error}")
-    if fields.get("job") == "learner":
-        if "tf_port" not in fields and "tf_port" not in _named(problems[before:]):
-            problems.append(f"{path}:{line}: tf_port: a learner needs a port to listen on")
-        if "envs" in fields:
-            problems.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
-    return None if len(problems) > before else Row(line=line, **fields)
+            problems.append(f"{name}: {text!r}: {error}")
+    if fields.get("job") == "learner" and not cells.get("tf_port", "").strip():
+        problems.append("tf_port: a learner needs a port to listen on")
+    return (None if problems else Row(line=line, **fields)), problems
 
 
-def _without_blanks_at_end(fields: list[str]) -> list[str]:
-    """Returns the fields without the empty ones that spreadsheets add at the end."""
-    count = max((n for n, text in enumerate(fields, 1) if text.strip()), default=0)
-    return fields[:count]
-
-
-def _named(problems: list[str]) -> set[str]:
-    return {problem.split(": ", 2)[1] for problem in problems}
-
-
-def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[int, str]]:
-    """Yields (line, problem) for rows that contradict each other. Each row by itself is valid."""
-    jobs = [row.job for row in good]
-    for job in ("learner", "actor"):
-        if len(good) == len(rows) and job not in jobs:
-            yield 1, f"job: no {job}; a run needs at least one learner and one actor"
-    on_loopback = any(row.job == "learner" and is_loopback(row.ip) for row in good)
-    elsewhere = next(filter(_is_elsewhere, good), None) if on_loopback else None
-    ports: dict[tuple[str, int | None], int] = {}
+def _conflicts(rows: Sequence[Row]) -> Iterator[tuple[int, str]]:
+    """Yields (line, problem) for rows that contradict each other."""
     machines: dict[Machine, Row] = {}
-    for row in good:
-        is_learner = row.job == "learner"
-        if is_learner and (first := ports.setdefault((row.ip, row.tf_port), row.line)) != row.line:
-            text = f"tf_port: {row.tf_port} is already used by the learner in line {first}"
-            yield row.line, text
-        same = machines.setdefault(row.machine, row)
+    for row in rows:
+        host, port, user = row.machine
+        # A row without a user is not another machine than the same row with one.
+        logins = [
+            m for m in machines if m[:2] == (host, port) and (m[2] == user or not (m[2] and user))
+        ]
+        same = machines[logins[0]] if logins else row
+        machines.setdefault(row.machine, row)
         for name in _OF_A_MACHINE:
             if getattr(row, name) != getattr(same, name):
-                yield row.line, f"{name}: differs from line {same.line}, which has the same machine"
-        if is_learner and ":" in row.ip and jobs.count("learner") > 1:
-            yield (
-                row.line,
-                f"ip: {row.ip}: several learners need IPv4 addresses or host names, because "
-                "Horovod cannot use IPv6 addresses; a single learner may have one",
-            )
-        if is_learner and elsewhere is not None and is_loopback(row.ip):
-            yield (
-                row.line,
-                f"ip: on {elsewhere.ip} (line {elsewhere.line}), {row.ip} is another machine; "
-                "give the address at which the other machines reach this learner",
-            )
-
-
-def _is_elsewhere(row: Row) -> bool:
-    """Tells whether a row names another machine than this one, which may have several names."""
-    return not is_loopback(row.ip) and (is_forwarded(row) or not is_here(row.machine[0]))
+                yield row.line, f"{name}: differs from line {same.line}, the same machine"
 
 
 def _host(text: str) -> str:
-    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
-        address = ipaddress.ip_address(bare)
+        address = ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
     except ValueError:
         if text.startswith("-") or not valid_host(text):
-            raise ValueError(f"{text!r}: must be an address or a host name") from None
+            raise ValueError("must be an address or a host name") from None
         return text
     if address.is_unspecified or address.is_multicast:
-        raise ValueError(f"{text!r}: give the address at which the other machines reach this one")
+        raise ValueError("give the address at which the other machines reach this one")
     return str(address)
-
-
-def _host_key(text: str) -> str:
-    return _KEY(" ".join(text.split()[:2]))  # without the comment
 
 
 def _key_filename(text: str) -> str:
     if text.endswith(".pub"):
-        raise ValueError(f"{text!r}: this is the public key; name the private one, {text[:-4]}")
-    return _path(text)
+        raise ValueError(f"this is the public key; name the private one, {text[:-4]}")
+    return _PATH(text)
 
 
-def _path(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError(f"{text!r}: must not contain control characters")
-    if text.startswith("-"):
-        raise ValueError(f"{text!r}: must not start with '-'")
-    return text
-
-
-def _python(text: str) -> str:
-    if "=" in text:  # env starts it, and would take it for a variable
-        raise ValueError(f"{text!r}: must not contain '='")
-    return _path(text)
-
-
-def _like(form: str, problem: str) -> Callable[[str], str]:
+def _matching(form: str, meaning: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if re.fullmatch(form, text) is None:
-            raise ValueError(f"{text!r}: {problem}")
+        if re.fullmatch(form, text) is None or not text.isprintable():
+            raise ValueError(f"must be {meaning}")
         return text
 
     return parse
 
 
-def _number(most: int, what: str) -> Callable[[str], int]:
+def _number(most: int, meaning: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if re.fullmatch(r"[0-9]{1,9}", text) is None or not 1 <= int(text) <= most:
-            raise ValueError(f"{text!r}: must be {what}")
+        if re.fullmatch("[0-9]{1,9}", text) is None or not 1 <= int(text) <= most:
+            raise ValueError(f"must be {meaning}")
         return int(text)
 
     return parse
 
 
-_KEY = _like(
-    r"SHA256:[A-Za-z0-9+/]{43}=?|[a-z0-9@.-]+ [A-Za-z0-9+/]{16,}={0,2}",
-    "must be a key such as 'ssh-ed25519 AAAA...', or its fingerprint 'SHA256:...'; ssh-keyscan "
-    "HOST prints the one, ssh-keyscan HOST | ssh-keygen -lf - the other",
-)
-_JOB = _like("learner|actor", "must be learner or actor")
+_JOB = _matching("learner|actor", "learner or actor")
 _PORT = _number(65535, "a port from 1 to 65535")
+_PATH = _matching("[^-].*", "a path")
 _GPU = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9/-]+)"
+_KEY = r"SHA256:[A-Za-z0-9+/]{43}=?|[a-z0-9@.-]+ [A-Za-z0-9+/]{16,}={0,2}"
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "job": lambda text: _JOB(text.lower()),
     "ip": _host,
     "tf_port": _PORT,
-    "cuda_visible_devices": _like(
-        rf"|-1|{_GPU}(?:,{_GPU})*", 'must be GPU numbers such as 0 or "0,1", or -1 for none'
-    ),
+    "cuda_visible_devices": _matching(rf"|-1|{_GPU}(,{_GPU})*", 'GPUs such as "0,1", or -1'),
     "ssh_host": _host,
     "ssh_port": _PORT,
-    "ssh_username": _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?", "not a valid user name"),
+    "ssh_username": _matching(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?", "a user name"),
     "ssh_password": Secret,
     "envs": _number(65536, "a number of environments, 1 or more"),
-    "python": _python,
-    "workdir": _path,
+    "python": _matching("[^-=][^=]*", "a path without '='"),  # env starts it
+    "workdir": _PATH,
     "key_filename": _key_filename,
-    "host_key": _host_key,
+    "host_key": _matching(_KEY, "'ssh-ed25519 AAAA...' or 'SHA256:...'"),
 }
-"""{column: its parser}. Empty fields are None, except in the columns of _READ_EMPTY."""
-_READ_EMPTY = (*_NEEDED, "cuda_visible_devices")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import ConfigError, Given, actors_wait, command_line, user_commands
-from impala_tf.frontend import overview, project, snapshot
+from impala_tf.config import ConfigError, Given, command_line, user_commands
+from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.claims import claimed, name_of
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
@@ -19,14 +19,13 @@ from impala_tf.frontend.launcher import (
     Launcher,
     claimed_start,
     new_record,
-    plan_of,
     refuse_to_begin_again,
 )
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.node.state import CANCELLED
 from impala_tf.frontend.operate import end
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
-from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.plan import Plan, plan_of, warnings
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
@@ -59,7 +58,7 @@ def launch(
     plan, passwords = plan_of(given, sys.executable)
     check_secrets(given)
     logdir = Path(given["logdir"]).resolve()
-    for line in overview.warnings(plan, actors_wait(given["algorithm"], given["synchronization"])):
+    for line in warnings(plan):
         print(line, file=sys.stderr)
     code = snapshot.take(project.own_names(given))
     plan = snapshot.with_code(plan, code.digest)

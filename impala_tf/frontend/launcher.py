@@ -7,31 +7,23 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
-from impala_tf.frontend import project, snapshot
+from impala_tf.frontend import snapshot
 from impala_tf.frontend.claims import claimed
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError, NoCodeError, NotSetUpError
-from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
-from impala_tf.frontend.plan import (
-    LocalNode,
-    NodeSpec,
-    Plan,
-    make_plan,
-    passwords,
-)
+from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
-from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 _LAUNCH_S = 120.0
@@ -47,32 +39,6 @@ class Checked(NamedTuple):
     """"flags" and "sources" of the run in the logdir; {} if there is none."""
     has_files: bool
     """Whether the logdir has any files of a run."""
-
-
-def plan_of(
-    given: Given,
-    python: str,
-    logdir_here: Path | None = None,
-    known: Iterable[NodeSpec] = (),
-) -> tuple[Plan, dict[str, Secret]]:
-    """Returns the plan of a launch, and {name of the node: password}. Opens no connection.
-
-    Args:
-      given: the flags of the launch, with `workers_csv_path` and `logdir`.
-      python: the interpreter for rows of this machine that name none.
-      logdir_here: the logdir on this machine. Default: --logdir, relative to the current folder.
-      known: machines of the run, which keep their names.
-
-    Raises:
-      ConfigError: with every problem of the workers CSV.
-    """
-    if not given.cluster.workers_csv_path:
-        raise ConfigError("--workers_csv_path: name the CSV of the machines")
-    rows = read_workers(Path(given.cluster.workers_csv_path))
-    workdir = project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
-    local = LocalNode(workdir, python, logdir_here or Path(given["logdir"]).resolve(), is_here)
-    plan = make_plan(given, rows, local, known)
-    return plan, passwords(plan, rows)
 
 
 def claimed_start(record: Record) -> contextlib.AbstractContextManager[bool]:

@@ -17,13 +17,12 @@ from impala_tf.frontend import (
     fetch,
     monitor,
     operate,
-    overview,
     preflight,
     setup,
 )
 from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.launcher import plan_of
+from impala_tf.frontend.plan import as_text, plan_of, wide_console
 from impala_tf.frontend.record import SSH, load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
@@ -150,9 +149,9 @@ def _setup(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords = plan_of(_given(options), sys.executable)
-    print(overview.text(plan), end="")
+    print(as_text(plan), end="")
     findings = preflight.examine(plan, passwords, options.accept_new_host_keys)
-    return preflight.show(findings, overview.wide_console())
+    return preflight.show(findings, wide_console())
 
 
 def _run_of(options: argparse.Namespace) -> Path:

@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError, command_line, user_commands
-from impala_tf.frontend import overview, snapshot
+from impala_tf.frontend import snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Launcher,
     claimed_start,
     orders_for,
-    plan_of,
     secrets_here,
 )
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
-from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.plan import Plan, plan_of, spans
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.frontend.status import look
 from impala_tf.machine import certificates
@@ -312,7 +311,7 @@ def _with_actors(logdir: Path, before: Record, plan: Plan) -> Record:
 
 
 def _listed(actors: Iterable[ProcessSpec]) -> str:
-    return ", ".join(overview.spans(process.name for process in actors))
+    return ", ".join(spans(process.name for process in actors))
 
 
 def _new_actors(record: Record, plan: Plan) -> list[ProcessSpec]:
@@ -345,7 +344,7 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
-    node = overview.machine_called(record.plan, host)
+    node = record.plan.machine_called(host)
     if node.is_local or record.plan.role(node) == "learner":
         raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
     names = certificates.revoke(Path(record.credentials or logdir / "credentials"), node.name)
@@ -372,7 +371,7 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
 def attach(logdir: Path, host: str) -> int:
     """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
     record = load(logdir)
-    node = overview.machine_called(record.plan, host)
+    node = record.plan.machine_called(host)
     command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
     if not node.is_local:
         ssh = ["ssh", "-t"]
@@ -387,7 +386,7 @@ def attach(logdir: Path, host: str) -> int:
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
     """Returns the names of the processes to stop or restart; learners of a group come together."""
-    names = overview.processes_called(plan, target)
+    names = plan.processes_called(target)
     grouped = {p.name for p in plan.processes if p.group is not None}
     return names | grouped if names & grouped else names
 

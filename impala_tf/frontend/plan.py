@@ -1,30 +1,39 @@
 """Turns the rows of a workers CSV into a plan: what runs where, and with which flags.
 
-A plan is a value; making it has no side effects.
+A plan is a value; making it starts nothing, and opens no connection.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import getpass
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rich.console import Console
+
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
-from impala_tf.frontend import requirements
-from impala_tf.frontend.inventory import SSH_PORT, Machine, Row, Secret, is_forwarded
+from impala_tf.frontend import project, requirements
+from impala_tf.frontend.inventory import (
+    SSH_PORT,
+    Machine,
+    Row,
+    Secret,
+    is_forwarded,
+    is_loopback,
+    read_workers,
+)
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
+from impala_tf.machine.addresses import is_here
 
 REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""
 REMOTE_PYTHON = ".venv/bin/python"
 """Interpreter on other machines if the CSV names none; relative to the workdir."""
 _LOOKED_UP_AT_ONCE = 64
+_TABLE_WIDTH = 140
 
 
 class NodeSpec(NamedTuple):
@@ -88,19 +97,10 @@ class Plan(NamedTuple):
         """Returns the host, without brackets, and the port where a learner listens."""
         return split_host_port(self.learner_hosts[int(learner.name.removeprefix("learner-"))])
 
-    def process(self, name: str) -> ProcessSpec:
-        """Returns the process called `name`. Raises ConfigError if there is none."""
-        for process in self.processes:
-            if process.name == name:
-                return process
-        names = ", ".join(process.name for process in self.processes)
-        raise ConfigError(f"{name}: no such process; this run has {names}")
-
     def nodes_of(self, names: Collection[str]) -> list[NodeSpec]:
         """Returns the machines that run any of these processes."""
-        return [
-            node for node in self.nodes if any(process.name in names for process in self.on(node))
-        ]
+        of_them = {process.node for process in self.processes if process.name in names}
+        return [node for node in self.nodes if node.name in of_them]
 
     def role(self, node: NodeSpec) -> Literal["actor", "learner"]:
         """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
@@ -110,30 +110,52 @@ class Plan(NamedTuple):
         """Returns the least memory that the processes of a machine need."""
         return sum(map(_memory_gib, self.on(node)))
 
+    def processes_called(self, target: str) -> set[str]:
+        """Returns the names of the processes that `target` means: one, or all of a machine.
 
-@dataclasses.dataclass(frozen=True)
-class LocalNode:
-    """This machine, which some rows may name."""
+        Raises:
+          ConfigError: there is no such process or machine.
+        """
+        hosts = [node.name for node in self.nodes if target in (node.name, node.ssh_host)]
+        names = {p.name for p in self.processes if p.name == target or p.node in hosts}
+        if not names:
+            known = ", ".join(spans(process.name for process in self.processes))
+            machines = ", ".join(node.name for node in self.nodes)
+            raise ConfigError(
+                f"{target}: no such process or machine; this run has {known} on {machines}"
+            )
+        return names
 
-    workdir: Path
-    python: str
-    logdir: Path
-    is_here: Callable[[str], bool]
-    """Tells whether an address is one of this machine's."""
+    def machine_called(self, host: str) -> NodeSpec:
+        """Returns the machine called `host`. Raises ConfigError if there is none, or several."""
+        nodes = [node for node in self.nodes if node.name == host]
+        nodes = nodes or [node for node in self.nodes if node.ssh_host == host]
+        if len(nodes) != 1:
+            names = ", ".join(node.name for node in nodes or self.nodes)
+            raise ConfigError(f"{host}: not the name of one machine; this run has {names}")
+        return nodes[0]
 
 
-def _memory_gib(process: ProcessSpec) -> float:
-    if process.is_learner:
-        return requirements.LEARNER_GIB
-    # A user's own algorithm is not imported here; like most, its actors need no TensorFlow.
-    names = (word.removeprefix("--algorithm=") for word in process.arguments)
-    known = [configs.algorithm(name) for name in names if name in configs.ALGORITHMS]
-    needs_tensorflow = any(algorithm.acting == "tensorflow" for algorithm in known)
-    return requirements.TENSORFLOW_ACTOR_GIB if needs_tensorflow else requirements.ACTOR_GIB
+def plan_of(
+    given: Given, python: str, logdir_here: Path | None = None, known: Iterable[NodeSpec] = ()
+) -> tuple[Plan, dict[str, Secret]]:
+    """Reads the workers CSV; returns the plan of a launch, and {name of the node: password}.
+
+    The arguments and errors are those of `make_plan`, and the problems of the CSV.
+    """
+    if not given.cluster.workers_csv_path:
+        raise ConfigError("--workers_csv_path: name the CSV of the machines")
+    rows = read_workers(Path(given.cluster.workers_csv_path))
+    plan = make_plan(given, rows, python, logdir_here, known)
+    return plan, passwords(plan, rows)
 
 
 def make_plan(
-    given: Given, rows: list[Row], local: LocalNode, known: Iterable[NodeSpec] = ()
+    given: Given,
+    rows: Sequence[Row],
+    python: str,
+    logdir_here: Path | None = None,
+    known: Iterable[NodeSpec] = (),
 ) -> Plan:
     """Returns which process runs on which machine, with which flags.
 
@@ -142,22 +164,23 @@ def make_plan(
     logdir.
 
     Args:
-      given: the flags of the launch, with `logdir`.
+      given: the flags of the launch, with `workers_csv_path` and `logdir`.
       rows: the rows from `inventory.read_workers`.
-      local: the interpreter and folders for rows that name this machine. A relative --logdir is
-        relative to the current folder here, and to the workdir on other machines.
+      python: the interpreter for rows of this machine that name none.
+      logdir_here: the logdir on this machine. Default: --logdir, relative to the current folder;
+        on other machines, it is relative to the workdir.
       known: machines of the run, which keep their names.
 
     Raises:
-      ConfigError: the rows of this machine disagree about its interpreter or folder, or the flags
-        and the rows contradict each other.
+      ConfigError: the rows contradict each other, or the flags.
     """
-    nodes = _nodes(given, rows, local, {node.login: node.name for node in known})
-    names = {machine: node.name for machine, node in nodes.items()}
+    logdir = str(logdir_here or Path(given["logdir"]).resolve())
+    here = NodeSpec("this machine", "", True, str(_workdir_here()), python, logdir)
+    nodes = _nodes(given, rows, here, {node.login: node.name for node in known})
     learners = [row for row in rows if row.job == "learner"]
-    if lines := [*_shared_ports(given, learners, names), *_counts(given, rows)]:
-        raise ConfigError(lines)
     actors = [row for row in rows if row.job == "actor"]
+    if problems := [*_contradictions(given, rows, nodes), *_counts(given, learners, actors)]:
+        raise ConfigError(problems)
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
     # The number of actors, not their addresses: for a hundred machines, each of a hundred machines
     # would get a long list.
@@ -190,32 +213,37 @@ def make_plan(
     )
 
 
-def _shared_ports(given: Given, learners: Sequence[Row], names: Mapping[Machine, str]) -> list[str]:
-    """Returns a line for each learner whose port another one has, under any of their addresses.
-
-    Args:
-      given: the flags of the launch, with `workers_csv_path`.
-      learners: their rows.
-      names: {login: name of the machine}; logins of this machine share a name.
-    """
+def _contradictions(
+    given: Given, rows: Sequence[Row], nodes: Mapping[Machine, NodeSpec]
+) -> list[str]:
+    """Returns a line for each learner that has another one's port, or is out of reach."""
+    csv, lines = given.cluster.workers_csv_path, []
     used: dict[tuple[str, int | None], Row] = {}
-    return [
-        f"{given.cluster.workers_csv_path}:{row.line}: tf_port: {row.tf_port} is already used by"
-        f" the learner in line {first.line}, which is on the same machine"
-        for row in learners
-        if (first := used.setdefault((names[row.machine], row.tf_port), row)) is not row
-    ]
-
-
-def _counts(given: Given, rows: Sequence[Row]) -> list[str]:
-    lines = []
-    for flag, job in (("min_learners", "learner"), ("min_actors", "actor")):
-        fewest = getattr(given.cluster, flag)
-        count = sum(row.job == job for row in rows)
-        if fewest is not None and fewest > count:
-            csv = given.cluster.workers_csv_path
-            lines.append(f"--{flag}={fewest}: {csv} has {count} {job}(s); give at most {count}")
+    for row in rows:
+        if row.job == "actor":
+            continue
+        here = nodes[row.machine]
+        first = used.setdefault((here.name, row.tf_port), row)
+        if first is not row:
+            lines.append(
+                f"{csv}:{row.line}: tf_port: {row.tf_port} is that of the learner in line"
+                f" {first.line}, on the same machine"
+            )
+        away = [each for each in rows if nodes[each.machine] != here and not is_loopback(each.ip)]
+        if is_loopback(row.ip) and away:
+            lines.append(
+                f"{csv}:{row.line}: ip: on {away[0].ip} (line {away[0].line}), {row.ip} is another"
+                " machine; give the address at which the others reach this learner"
+            )
     return lines
+
+
+def _counts(given: Given, learners: Sequence[Row], actors: Sequence[Row]) -> list[str]:
+    return [
+        f"--{flag}={fewest}: {given.cluster.workers_csv_path} has only {len(rows)}"
+        for flag, rows in (("min_learners", learners), ("min_actors", actors))
+        if (fewest := getattr(given.cluster, flag)) is not None and fewest > len(rows)
+    ]
 
 
 def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
@@ -280,31 +308,37 @@ def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
     }
 
 
+def _workdir_here() -> Path:
+    return project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
+
+
 def _nodes(
-    given: Given, rows: list[Row], local: LocalNode, names: Mapping[Machine, str]
+    given: Given, rows: Sequence[Row], here: NodeSpec, names: Mapping[Machine, str]
 ) -> dict[Machine, NodeSpec]:
     nodes: dict[Machine, NodeSpec] = {}
-    local_logins = _here(rows, local)
+    local_logins = _local(rows)
+    first: NodeSpec | None = None
     for row in rows:
-        if row.machine in nodes:
-            continue
-        same_host = {other.machine for other in rows if other.machine[0] == row.machine[0]}
+        host, port, user = row.machine
         if row.machine in local_logins:
             # All rows of this machine are one node, whatever addresses and users they name.
-            workdir = local.workdir / _expanded(row.workdir or "")
-            python = row.python or local.python
-            earlier = next((node for node in nodes.values() if node.is_local), None)
-            nodes[row.machine] = NodeSpec(
-                "this machine", "", True, str(workdir), python, str(local.logdir),
-                csv_line=earlier.csv_line if earlier else row.line
-            )  # fmt: skip
+            node = here._replace(
+                workdir=str(Path(here.workdir, row.workdir or "").expanduser()),
+                python=row.python or here.python,
+                csv_line=first.csv_line if first else row.line,
+            )
+            if node != (first := first or node):
+                raise ConfigError(
+                    f"{given.cluster.workers_csv_path}:{row.line}: python, workdir: differ from"
+                    f" line {first.csv_line}, which is on this machine, too"
+                )
+            nodes[row.machine] = node
             continue
-        user, host = _user(row, given), row.ssh_host or row.ip
-        name = (
-            host if len(same_host) == 1 else f"{user}@{host_port(host, row.ssh_port or SSH_PORT)}"
-        )
-        nodes[row.machine] = NodeSpec(
-            name=names.get(row.machine, name),
+        alone = all(other.machine == row.machine for other in rows if other.machine[0] == host)
+        login = f"{user}@{host_port(host, port)}" if user else host_port(host, port)
+        key = row.key_filename and str(Path(row.key_filename).expanduser().absolute())
+        node = NodeSpec(
+            name=names.get(row.machine, host if alone else login),
             address=row.ip,
             is_local=False,
             workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
@@ -312,62 +346,22 @@ def _nodes(
             logdir=given["logdir"],
             ssh_host=host,
             ssh_port=row.ssh_port,
-            ssh_username=row.ssh_username,
-            key_filename=_absolute(row.key_filename),
+            ssh_username=user,
+            key_filename=key,
             host_key=row.host_key,
             csv_line=row.line,
         )
-    _refuse_one_name(nodes.values(), given)
-    if len({node for node in nodes.values() if node.is_local}) > 1:
-        raise ConfigError(
-            f"--workers_csv_path={given.cluster.workers_csv_path}: rows on this machine differ in "
-            "python or workdir; give all of them the same"
-        )
+        nodes.setdefault(row.machine, node)
     return nodes
 
 
-def _user(row: Row, given: Given) -> str:
-    """Returns the name to log in with. Raises ConfigError if neither row nor system has one."""
-    try:
-        return row.ssh_username or getpass.getuser()
-    except (KeyError, OSError) as error:
-        raise ConfigError(
-            f"{given.cluster.workers_csv_path}:{row.line}: ssh_username: empty, and the user id"
-            f" {os.getuid()} has no name here: give the name to log in with"
-        ) from error
-
-
-def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
-    """Raises ConfigError if two logins get one name, because only one row names the user."""
-    named: dict[str, NodeSpec] = {}
-    for node in nodes:
-        other = node if node.is_local else named.setdefault(node.name, node)
-        if other != node:
-            raise ConfigError(
-                f"{given.cluster.workers_csv_path}:{node.csv_line}: ssh_username: differs from line"
-                f" {other.csv_line}, which also means {node.name}: give both rows the same"
-            )
-
-
-def _absolute(path: str | None) -> str | None:
-    """Returns an absolute path: later commands for the run may be given in another folder."""
-    return None if path is None else str(_expanded(path).absolute())
-
-
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise ConfigError(f"{path}: no home folder here; write the path in full") from error
-
-
-def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:
+def _local(rows: Iterable[Row]) -> set[Machine]:
     """Returns the logins of this machine. Looks up names in parallel: one may take seconds."""
     machines = dict.fromkeys(row.machine for row in rows if not is_forwarded(row))
     hosts = list(dict.fromkeys(host for host, *_ in machines))
     with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
-        is_here = dict(zip(hosts, pool.map(local.is_here, hosts), strict=True))
-    return {machine for machine in machines if is_here[machine[0]]}
+        found = dict(zip(hosts, pool.map(is_here, hosts), strict=True))
+    return {machine for machine in machines if found[machine[0]]}
 
 
 # Flags that only the launcher uses; the run's processes get the defaults.
@@ -395,3 +389,108 @@ def _environment(row: Row) -> dict[str, str]:
     if row.cuda_visible_devices is None:
         return {}
     return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
+
+
+# --- the plan as text ---
+
+
+def wide_console() -> Console:
+    """Returns a console for tables. A narrow terminal wraps lines instead of cutting them."""
+    return Console(width=max(Console().width, _TABLE_WIDTH))
+
+
+def as_text(plan: Plan) -> str:
+    """Returns a row per machine, and the sums, in a fixed width."""
+    rows = [("machine", "login", "runs", "environments", "memory", "listens on")]
+    for node in plan.nodes:
+        processes = plan.on(node)
+        rows.append(
+            (
+                node.name,
+                _login(node),
+                ", ".join(spans(process.name for process in processes)),
+                _environments(processes),
+                f"{plan.memory_gib(node):.2g} GiB or more",
+                ", ".join(_listens(plan, processes)) or "-",
+            )
+        )
+    learners = len(plan.learner_hosts)
+    total = (
+        f"{learners} learner(s) and {len(plan.processes) - learners} actor(s) on"
+        f" {len(plan.nodes)} machine(s), {_environments(plan.processes)} environments"
+    )
+    return columns(rows) + f"{total}\n"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of cells as lines of aligned columns."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Returns a line for each thing in a plan that is probably a mistake."""
+    learners, lines = plan.processes[: len(plan.learner_hosts)], []
+    if idle := learners[len(plan.processes) - len(learners) :]:
+        names = ", ".join(spans(learner.name for learner in idle))
+        lines.append(f"warning: fewer actors than learners: {names} would train nothing")
+    for learner in learners:
+        host, _ = plan.address_of(learner)
+        others = ", ".join(node.name for node in plan.nodes if node.name != learner.node)
+        if is_loopback(host) and others:
+            lines.append(
+                f"warning: {learner.name} is at {host}, which is another machine on {others}: give"
+                " as ip the address at which they reach it"
+            )
+    return lines
+
+
+def spans(names: Iterable[str]) -> list[str]:
+    """Returns names in order, with actor-3, actor-4, actor-5 as 'actor-3 to actor-5'."""
+    spans: list[list[str]] = []
+    for name in names:
+        job, _, number = name.partition("-")
+        if spans and spans[-1][-1] == f"{job}-{int(number) - 1}":
+            spans[-1] = [spans[-1][0], name]
+        else:
+            spans.append([name])
+    return [" to ".join(span) for span in spans]
+
+
+def _login(node: NodeSpec) -> str:
+    if node.is_local:
+        return "-"
+    user = f"{node.ssh_username}@" if node.ssh_username else ""
+    return f"{user}{node.ssh_host}" + (f", port {node.ssh_port}" if node.ssh_port else "")
+
+
+def _environments(processes: Iterable[ProcessSpec]) -> str:
+    """Returns the number of environments, or '?' if an actor uses the default."""
+    words = [w for process in processes if not process.is_learner for w in process.arguments]
+    flag, names = "--envs_per_actor=", [w for w in words if w.startswith("--job_name=")]
+    counts = [int(word.removeprefix(flag)) for word in words if word.startswith(flag)]
+    return f"{sum(counts):,}" if len(counts) == len(names) else "?"
+
+
+def _memory_gib(process: ProcessSpec) -> float:
+    if process.is_learner:
+        return requirements.LEARNER_GIB
+    # A user's own algorithm is not imported here; like most, its actors need no TensorFlow.
+    names = (word.removeprefix("--algorithm=") for word in process.arguments)
+    known = [configs.algorithm(name) for name in names if name in configs.ALGORITHMS]
+    needs_tensorflow = any(algorithm.acting == "tensorflow" for algorithm in known)
+    return requirements.TENSORFLOW_ACTOR_GIB if needs_tensorflow else requirements.ACTOR_GIB
+
+
+def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
+    addresses = []
+    for process in processes:
+        if process.is_learner:
+            group = process.group
+            addresses.append(host_port(*plan.address_of(process)))
+            if group is not None and group.number == 0:
+                addresses.append(f"{group.rendezvous_port} (rendezvous)")
+            if group is not None and group.is_spread:
+                addresses.append("any port (Gloo, from the other learners)")
+    return list(dict.fromkeys(addresses))

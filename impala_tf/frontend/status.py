@@ -15,13 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend import overview
 from impala_tf.frontend.connection import NO_WORKDIR, CommandRunner, until_input_ends
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import NodeState, log_path, supervisor_log
 from impala_tf.frontend.parallel import Machines, connected, try_all
-from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.frontend.plan import NodeSpec, Plan, wide_console
 from impala_tf.frontend.record import Record, load
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import OVER
@@ -75,7 +74,7 @@ def show_status(
     Raises:
       ConfigError: a target is not of this run.
     """
-    record, console = load(logdir), overview.wide_console()
+    record, console = load(logdir), wide_console()
     _names(record.plan, targets)
     with (
         connected([], record.passwords(), accept_new_host_keys) as machines,
@@ -171,11 +170,14 @@ def _machine_with(plan: Plan, name: str, host: str | None) -> NodeSpec:
     if host is not None and name != _SUPERVISOR:
         raise ConfigError(f"{host}: name a machine only after {_SUPERVISOR}")
     if name != _SUPERVISOR:
-        return plan.node(plan.process(name).node)
+        nodes = plan.nodes_of([name])
+        if not nodes:
+            raise ConfigError(f"{name}: no such process")
+        return nodes[0]
     if host is None and len(plan.nodes) > 1:
         machines = ", ".join(node.name for node in plan.nodes)
         raise ConfigError(f"{_SUPERVISOR}: each machine has one; add one of {machines}")
-    return overview.machine_called(plan, host or plan.nodes[0].name)
+    return plan.machine_called(host or plan.nodes[0].name)
 
 
 def _sums(record: Record, answers: Answers) -> str:
@@ -237,7 +239,7 @@ def _names(plan: Plan, targets: Sequence[str]) -> set[str]:
     """Returns the names of the processes that are meant. Raises ConfigError if one is unknown."""
     if not targets:
         return {process.name for process in plan.processes}
-    return set().union(*(overview.processes_called(plan, target) for target in targets))
+    return set().union(*(plan.processes_called(target) for target in targets))
 
 
 def _rank(row: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from impala_tf.config import ENGINES, Given, problems
 from impala_tf.frontend import main as launcher
 from impala_tf.frontend.engines import ray
 from impala_tf.frontend.inventory import Row
-from impala_tf.frontend.plan import LocalNode, make_plan
+from impala_tf.frontend.plan import make_plan
 from impala_tf.frontend.record import Launch, write
 
 
@@ -55,7 +55,7 @@ def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> 
         *(Row(2, "learner", f"10.9.9.{number}", 8001) for number in (1, 2)),
         *(Row(9, "actor", "10.9.9.3") for _ in range(5)),
     ]
-    plan = make_plan(run, rows, LocalNode(tmp_path, "p", tmp_path, lambda host: False))
+    plan = make_plan(run, rows, "p")
     for text in (
         "\n".join(plan.processes[0].arguments),
         ray.render(run.replace(num_learners=2, num_actors=5)),

@@ -11,9 +11,10 @@ from impala_tf.frontend import snapshot
 from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.launcher import new_record, plan_of
+from impala_tf.frontend.launcher import new_record
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import supervisor_log
+from impala_tf.frontend.plan import plan_of
 from impala_tf.frontend.record import save
 from tests.helpers.runs import PROJECT
 

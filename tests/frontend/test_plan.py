@@ -9,13 +9,16 @@ from unittest import mock
 import pytest
 
 from impala_tf.config import ConfigError, Given
-from impala_tf.frontend import launcher
+from impala_tf.frontend import launcher, project
+from impala_tf.frontend import plan as plans
+from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Row, Secret
 from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
-from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, group_infos, make_plan, passwords
+from impala_tf.frontend.plan import NodeSpec, Plan, group_infos, make_plan, passwords
 from impala_tf.frontend.record import Launch, Record, folder, load, save, write
+from tests.helpers import runs
 
 GIVEN = Given().replace(
     logdir="runs/x",
@@ -31,8 +34,16 @@ FLAGS = ("--level_name=CartPole-v1",)
 LEARNERS = "--learner_hosts=10.0.0.1:8001,10.0.0.2:8001,10.0.0.1:9000"
 
 
-def here(tmp_path):
-    return LocalNode(tmp_path / "project", "/py", tmp_path / "logs", lambda ip: ip == "10.0.0.9")
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """The names and addresses of this machine."""
+    names = {"10.0.0.9", "localhost", "127.0.0.1", "node9"}
+    monkeypatch.setattr(plans, "is_here", lambda host: host in names)
+    return names
+
+
+def plan_of(rows, given=GIVEN):
+    return make_plan(given, rows, "/py", Path("/logs"))
 
 
 def rows():
@@ -49,7 +60,7 @@ def rows():
     ]
 
 
-def test_the_whole_plan(tmp_path):
+def test_the_whole_plan():
     hosts = ("10.0.0.1", "10.0.0.2", "10.0.0.1")
 
     def learner(task, node, environment, more=()):
@@ -63,13 +74,11 @@ def test_the_whole_plan(tmp_path):
         script = ("run_experiment.py", *flags, LEARNERS)
         return ProcessSpec(f"actor-{task}", node, script, environment or {})
 
-    logs = str(tmp_path / "logs")
-    assert make_plan(GIVEN, rows(), here(tmp_path)) == Plan(
+    assert plan_of(rows()) == Plan(
         tmux_sess="mine",
         nodes=(
             NodeSpec(
-                "this machine", "", True, str(tmp_path / "project"), "/py", logs,
-                csv_line=2,
+                "this machine", "", True, str(project.ROOT), "/py", "/logs", csv_line=2,
             ),
             NodeSpec(
                 "10.0.0.1", "10.0.0.1", False, "w", "/opt/py", "runs/x", "10.0.0.1",
@@ -85,12 +94,12 @@ def test_the_whole_plan(tmp_path):
             learner(1, "10.0.0.2", {}, ("--task=1",)),
             learner(2, "10.0.0.1", {"CUDA_VISIBLE_DEVICES": "1"}, ("--task=2",)),
             actor(
-                0, "this machine", logs, {"CUDA_VISIBLE_DEVICES": "-1"},
+                0, "this machine", "/logs", {"CUDA_VISIBLE_DEVICES": "-1"},
                 envs=("--envs_per_actor=4",),
             ),
             actor(1, "10.0.0.1", "runs/x", more=("--task=1",)),
-            actor(2, "this machine", logs, more=("--task=2",)),
-            actor(3, "this machine", logs, more=("--task=3",)),
+            actor(2, "this machine", "/logs", more=("--task=2",)),
+            actor(3, "this machine", "/logs", more=("--task=3",)),
         ),
         learner_hosts=("10.0.0.1:8001", "10.0.0.2:8001", "10.0.0.1:9000"),
     )  # fmt: skip
@@ -104,8 +113,7 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
     def check(rows, loopback):
         asked = mock.Mock(return_value={**answer, "loopback": loopback})
         monkeypatch.setattr(launcher, "ask_agent", asked)
-        local = dataclasses.replace(here(tmp_path), is_here=lambda host: host == "node9")
-        record = launcher.new_record(make_plan(GIVEN, rows, local), GIVEN)
+        record = launcher.new_record(plan_of(rows), GIVEN)
         first = record.first_learner()
         try:
             launcher.Launcher(record, tmp_path, mock.Mock()).check(mock.Mock(node=first))
@@ -147,45 +155,63 @@ def test_start_from_is_relative_to_the_launch_here_and_to_the_workdir_elsewhere(
 ):
     """Processes on this machine run in the folder of the code."""
     monkeypatch.chdir(tmp_path)
-    plan = make_plan(GIVEN.replace(start_from="runs/a"), rows()[:2], here(tmp_path))
+    plan = plan_of(rows()[:2], GIVEN.replace(start_from="runs/a"))
     assert [
         next(word for word in process.arguments if word.startswith("--start_from="))
         for process in plan.processes
     ] == ["--start_from=runs/a", f"--start_from={tmp_path}/runs/a"]
 
 
-def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):
-    local = dataclasses.replace(here(tmp_path), is_here=lambda host: host == "127.0.0.1")
+def test_a_forwarded_port_on_loopback_is_another_machine():
     forwarded = [
         Row(2, "learner", "10.0.0.1", 8001, ssh_host="127.0.0.1", ssh_port=2201),
         Row(3, "actor", "127.0.0.1", ssh_port=2202),
         Row(4, "actor", "127.0.0.1"),
     ]
-    plan = make_plan(GIVEN, forwarded, local)
+    plan = plan_of(forwarded)
     assert [(node.ssh_host, node.ssh_port, node.is_local) for node in plan.nodes] == [
         ("127.0.0.1", 2201, False), ("127.0.0.1", 2202, False), ("", None, True)
     ]  # fmt: skip
     assert plan.nodes[0].address == "10.0.0.1"
 
 
-def test_two_logins_at_one_address_are_two_nodes(tmp_path):
-    both = [Row(2, "learner", "h", 8001, ssh_port=p, ssh_username="u") for p in (22, 23)]
-    plan = make_plan(GIVEN, [*both, rows()[0]], here(tmp_path))
-    assert [node.name for node in plan.nodes] == ["u@h:22", "u@h:23", "this machine"]
-
-
-def test_rows_of_this_machine_must_agree(tmp_path):
-    mixed = [
-        Row(2, "learner", "localhost", 8001, workdir="/a"),
-        Row(3, "actor", "10.0.0.9", workdir="/b"),
+def test_two_logins_at_one_address_are_two_nodes():
+    both = [
+        Row(2, "learner", "h", 8001, ssh_port=p, ssh_username=u) for p, u in ((22, "u"), (23, None))
     ]
-    everywhere = dataclasses.replace(here(tmp_path), is_here=lambda ip: True)
-    with pytest.raises(ConfigError, match="w.csv: rows on this machine differ"):
-        make_plan(GIVEN, mixed, everywhere)
+    assert [node.name for node in plan_of([*both, rows()[0]]).nodes] == [
+        "u@h:22",
+        "h:23",
+        "this machine",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "refused", "named"),
+    [
+        ({}, [Row(2, "learner", "localhost", 8001, workdir="/a"), Row(3, "actor", "10.0.0.9")],
+         "w.csv:3: python, workdir: differ from line 2"),
+        # Only the text of the addresses was compared.
+        ({}, [Row(2, "learner", "127.0.0.1", 8001), Row(3, "learner", "localhost", 8001)],
+         "w.csv:3: tf_port: 8001 is that of the learner in line 2"),
+        ({}, [Row(2, "learner", "127.0.0.1", 8001), Row(3, "actor", "node9"), Row(4, "actor", "x")],
+         "w.csv:2: ip: on x (line 4), 127.0.0.1 is another machine"),
+        ({}, [Row(2, "learner", "localhost", 8001),
+              Row(3, "actor", "node9", ssh_host="127.0.0.1", ssh_port=2201)],
+         "w.csv:2: ip: on node9 (line 3), localhost is another"),
+        # It waited for a learner that did not exist.
+        ({"min_learners": 3}, [Row(2, "learner", "a", 8001)], "--min_learners=3: w.csv has only 1"),
+        ({"min_actors": 1}, [Row(2, "learner", "a", 8001)], "--min_actors=1: w.csv has only 0"),
+    ],
+)  # fmt: skip
+def test_rows_that_contradict_each_other_are_named(flags, refused, named):
+    with pytest.raises(ConfigError) as caught:
+        plan_of(refused, GIVEN.replace(**flags))
+    assert caught.value.problems[0].startswith(named)
 
 
 def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
-    plan = make_plan(GIVEN, rows(), here(tmp_path))
+    plan = plan_of(rows())
     assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
     record = Record("0" * 16, 1.5, "/w.csv", ("--seed=1",), plan, end_command="halt")
     save(record, tmp_path)
@@ -204,21 +230,7 @@ def test_a_missing_or_damaged_record_is_named(tmp_path):
         load(tmp_path)
 
 
-def test_a_machine_whose_user_only_some_rows_name_is_refused(tmp_path, monkeypatch):
-    """Both had the same name: setup ended with a traceback, attach asked for one of two."""
-    monkeypatch.setattr("getpass.getuser", lambda: "me")
-    two = [Row(2, "learner", "h", 8001, ssh_username="me"), Row(3, "actor", "h")]
-    with pytest.raises(ConfigError) as caught:
-        make_plan(GIVEN, two, here(tmp_path))
-    said = "w.csv:3: ssh_username: differs from line 2, which also means me@h:22"
-    assert str(caught.value) == f"{said}: give both rows the same"
-    others = [dataclasses.replace(two[0], ssh_username="you"), two[1]]
-    assert [node.name for node in make_plan(GIVEN, others, here(tmp_path)).nodes] == [
-        "you@h:22", "me@h:22",
-    ]  # fmt: skip
-
-
-def test_names_are_looked_up_at_once(tmp_path):
+def test_names_are_looked_up_at_once(monkeypatch):
     """Without an answer of the DNS, each takes seconds, and a launch said nothing for minutes."""
     together = threading.Barrier(4)
 
@@ -226,10 +238,9 @@ def test_names_are_looked_up_at_once(tmp_path):
         together.wait(10)
         return host == "c"
 
-    local = dataclasses.replace(here(tmp_path), is_here=is_here)
+    monkeypatch.setattr(plans, "is_here", is_here)
     four = [Row(2, "learner", "a", 8001), *(Row(3, "actor", host) for host in "bcda")]
-    plan = make_plan(GIVEN, four, local)
-    assert [node.name for node in plan.nodes] == ["a", "b", "this machine", "d"]
+    assert [node.name for node in plan_of(four).nodes] == ["a", "b", "this machine", "d"]
 
 
 def test_learners_without_a_port_to_meet_at_are_refused():
@@ -237,3 +248,49 @@ def test_learners_without_a_port_to_meet_at_are_refused():
     with pytest.raises(ConfigError, match="tf_port: 65535 is too high"):
         group_infos(learners)
     assert group_infos(learners[1:]) == [None]
+
+
+# --- --dry_run ---
+
+ROWS = """job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_username,ssh_port,envs
+learner,10.9.9.1,8001,0,gpu_1,root,2201,
+learner,10.9.9.2,8001,0,,,,
+actor,10.9.9.3,,-1,,me,,32
+actor,10.9.9.3,,-1,,me,,32
+actor,10.9.9.4,,-1,,,,
+actor,10.9.9.3,,-1,,me,,32
+actor,10.0.0.9,,-1,,,,4
+"""
+
+
+@pytest.mark.parametrize("columns", ["40", "300"])
+def test_the_text_is_as_agreed_on_every_terminal(tmp_path, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("impala_tf.frontend.launch.connected", lambda *_: pytest.fail("connected"))
+    csv, logs = tmp_path / "w.csv", tmp_path / "logs"
+    csv.write_text(ROWS)
+    given = Given().replace(workers_csv_path=str(csv), logdir=str(logs), envs_per_actor=16)
+    assert ssh.render(given) == Path(__file__).with_name("ssh.golden.txt").read_text()
+    with pytest.raises(ConfigError, match="--secret=NOT_SET: not set in this shell"):
+        ssh.render(given.replace(secret=("NOT_SET",)))
+    assert not logs.exists()
+
+
+def test_a_dry_run_on_this_machine_starts_nothing(tmp_path):
+    flags = ["--dry_run", "--num_actors=3", "--envs_per_actor=5", f"--logdir={tmp_path}/logs"]
+    status, out, err = runs.Run("--level_name=CartPole-v1", *flags).wait()
+    assert status == 0, err
+    assert "one learner and 3 actors with 5 environments each, on this machine" in out
+    assert not (tmp_path / "logs").exists()
+
+
+def test_what_is_probably_a_mistake_is_named():
+    """Machines behind forwarded ports have loopback addresses, so the CSV looked right."""
+    learner = Row(2, "learner", "127.0.0.1", 8001, ssh_port=2201)
+    actor, away = (Row(3, "actor", "127.0.0.1", ssh_port=port) for port in (2201, 2202))
+    assert plans.warnings(plan_of([learner, actor])) == []
+    (line,) = plans.warnings(plan_of([learner, actor, away]))
+    assert "learner-0 is at 127.0.0.1, which is another machine on 127.0.0.1:2202" in line
+    two = [Row(2, "learner", host, 8001) for host in ("10.0.0.1", "10.0.0.2")]
+    (line,) = plans.warnings(plan_of([*two, Row(4, "actor", "10.0.0.1")]))
+    assert "learner-1 would train nothing" in line

@@ -7,7 +7,7 @@ import pytest
 from impala_tf.config import Given
 from impala_tf.frontend.inventory import Row
 from impala_tf.frontend.node.state import NodeState
-from impala_tf.frontend.plan import LocalNode, make_plan
+from impala_tf.frontend.plan import make_plan
 from impala_tf.frontend.record import Record
 from impala_tf.frontend.status import COLUMNS, Look, rows_of
 from impala_tf.machine.supervision import ProcessState
@@ -18,9 +18,8 @@ LACKS = "SHARE: does not have the last checkpoint; it has 4,000 frames"
 
 def launched(folder, state, told, *notes):
     """Returns the record of a run with one learner, and a look at its machine."""
-    here = LocalNode(folder, "/py", folder / "logs", lambda ip: True)
     given = Given().replace(level_name="CartPole-v1", logdir=str(folder / "logs"))
-    plan = make_plan(given, [Row(2, "learner", "localhost", 8001)], here)
+    plan = make_plan(given, [Row(2, "learner", "localhost", 8001)], "/py")
     record = Record("id", 0.0, str(Path("w.csv")), (), plan, end_command="")
     process = ProcessState("learner-0", state, detail=told.rstrip("; "))
     node = NodeState("id", "0", 1, 1, "boot", 0.0, 0.0, {"learner-0": process})

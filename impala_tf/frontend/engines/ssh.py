@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from impala_tf.config import Given, actors_wait
-from impala_tf.frontend import overview
+from impala_tf.config import Given
 from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import check_secrets, launch
-from impala_tf.frontend.launcher import plan_of
 from impala_tf.frontend.operate import stop
+from impala_tf.frontend.plan import as_text, plan_of, warnings
 from impala_tf.frontend.record import Launch
 from impala_tf.frontend.status import follow_log, show_status
 
@@ -26,8 +25,7 @@ def render(given: Given) -> str:
     """Returns a row per machine with its processes; see `engine.Engine`. Opens no connection."""
     plan, _ = plan_of(given, sys.executable)
     check_secrets(given)
-    waits = actors_wait(given["algorithm"], given["synchronization"])
-    return overview.text(plan) + "".join(f"{line}\n" for line in overview.warnings(plan, waits))
+    return as_text(plan) + "".join(f"{line}\n" for line in warnings(plan))
 
 
 def submit(given: Given, hooks: Hooks) -> int:
