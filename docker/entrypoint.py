@@ -21,6 +21,7 @@ import health
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.machine import certificates
+from impala_tf.machine.supervision import LEARNER_RESTARTS
 
 ROOT = Path(__file__).resolve().parent.parent
 _TASKS = 2**31 - 1
@@ -53,17 +54,21 @@ def command(role: str, arguments: Sequence[str]) -> list[str]:
     return [role, *arguments]
 
 
+def _heartbeats() -> str:
+    """Tells the actors where to leave heartbeats; returns what their files' names begin with."""
+    return os.environ.setdefault("IMPALA_TF_HEARTBEATS", str(WORK / "impala_tf-heartbeat"))
+
+
 def _run_experiment(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "run_experiment.py"), *arguments]
 
 
 def _actor_command(arguments: Sequence[str]) -> list[str]:
-    heartbeat = WORK / "impala_tf-heartbeat"
-    added = ["--job_name=actor", f"--heartbeat_path={heartbeat}"]
+    added = ["--job_name=actor"]
     if not any(word == "--task" or word.startswith("--task=") for word in arguments):
         added.append(f"--task={task_of(socket.gethostname())}")
-    command_line.parse([*added, *arguments])
-    _leave(health.actor_note(heartbeat))
+    task = command_line.parse([*added, *arguments])["task"]
+    _leave(health.actor_note(Path(f"{_heartbeats()}-{task}")))
     return _run_experiment(*added, *arguments)
 
 
@@ -98,18 +103,14 @@ def _join_command(arguments: Sequence[str]) -> list[str]:
     from impala_tf.frontend.node import state
     from impala_tf.logdir import Logdir
 
-    heartbeat = str(WORK / "impala_tf-heartbeat")
-    added = ["--join", f"--heartbeat_path={heartbeat}"]
+    added = ["--join"]
     given = places.applied(command_line.parse([*added, *arguments]), os.environ)
     if given["logdir"] is None or not given["job_name"]:
         raise ConfigError("join: needs --logdir, and a job of at least two nodes")
     logdir, task = Logdir(Path(given["logdir"]).absolute()), given["task"]
     supervisor = state.state_path(logdir.path, join.node_name(given))
     if given["job_name"] == "actor":
-        beats = {
-            f"actor-{number}": join.heartbeat_path(heartbeat, number)
-            for number in join.tasks(given)
-        }
+        beats = {f"actor-{number}": f"{_heartbeats()}-{number}" for number in join.tasks(given)}
         _leave(health.node_note(supervisor, beats))
     else:
         authority = Path(given["credentials"] or logdir.credentials) / "ca.pem"
@@ -151,7 +152,7 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
                 name,
                 "",
                 tuple(command[1:]),
-                max_restarts=cluster.max_restarts,
+                max_restarts=LEARNER_RESTARTS,
                 group=groups[number],
             ),
         ),

@@ -29,7 +29,7 @@ SUPERVISOR_MAX_AGE_S = 30.0
 """A supervisor writes its state every 2 s."""
 HEARTBEAT_MAX_AGE_S = 180.0
 """An actor updates its heartbeat after every step of its environments, which may take
---environment_timeout_s, and at every call to the learner, which may wait a minute for room in the
+two minutes, and at every call to the learner, which may wait a minute for room in the
 learner's queue."""
 
 

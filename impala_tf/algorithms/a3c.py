@@ -71,7 +71,7 @@ ALGORITHM = Algorithm(
     # Measured, see sandbox/vectors.md.
     vector_defaults={
         "initialization": "orthogonal",
-        "vtrace_lambda": 1.0,
+        "trace_lambda": 1.0,
         "advantage_scaling": "batch",
         "baseline_cost": 0.005,
         "optimizer": "rmsprop",

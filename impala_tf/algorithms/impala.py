@@ -27,7 +27,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
         values=steps.values,
         bootstrap_value=steps.bootstrap_value,
         mask=steps.valid,
-        lambda_=config.vtrace_lambda,
+        lambda_=config.trace_lambda,
     )
     return Estimates(returns.pg_advantages, returns.vs, returns.pg_rhos)
 

@@ -23,8 +23,8 @@ from impala_tf.types import Nest, Unroll
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
-    """Returns `lambda_estimates` with --gae_lambda."""
-    return lambda_estimates(steps, config.gae_lambda)
+    """Returns `lambda_estimates` with --trace_lambda."""
+    return lambda_estimates(steps, config.trace_lambda)
 
 
 def lambda_estimates(steps: Transitions, lambda_: float) -> Estimates:
@@ -97,6 +97,7 @@ ALGORITHM = Algorithm(
         "advantage_scaling": "batch",
         "initialization": "orthogonal",
         "loss_reduction": "mean",
+        "trace_lambda": 0.95,
         "unroll_length": 128,
         "updates_per_batch": 4,
         "minibatches": 4,

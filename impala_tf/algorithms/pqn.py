@@ -21,7 +21,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
     G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(x_{t+1}, a)). This is GAE's A + V with
     V(x) = max_a Q(x, a), so these are the values that `steps` must hold.
     """
-    return ppo.lambda_estimates(steps, config.q_lambda)
+    return ppo.lambda_estimates(steps, config.trace_lambda)
 
 
 def _step(*arguments: Any) -> Any:
@@ -40,6 +40,7 @@ ALGORITHM = Algorithm(
         "heads": "q_values",
         "layer_norm": True,
         "loss_reduction": "mean",
+        "trace_lambda": 0.65,
         "batch_size": 32,
         "unroll_length": 32,
         "updates_per_batch": 2,
@@ -60,7 +61,7 @@ ALGORITHM = Algorithm(
         "batch_size": 16,
         "minibatches": 4,
         "observation_normalization": "elementwise",
-        "q_lambda": 0.9,
+        "trace_lambda": 0.9,
         "value_normalization": "running",
         "learning_rate": 1e-3,
         "learning_rate_end": 1e-4,

@@ -13,6 +13,8 @@ from impala_tf.config.compositions import (
 )
 from impala_tf.config.defaults import (
     learner_threads,
+    micro_batches,
+    queue_capacity,
     resolve,
     sent_per_batch,
     sent_per_push,
@@ -51,7 +53,7 @@ from impala_tf.config.limits import (
     checked,
     problems,
 )
-from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
+from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS, following_actors
 from impala_tf.config.resuming import changes, differences

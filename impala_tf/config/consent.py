@@ -18,8 +18,8 @@ from impala_tf.config.flag_values import ENGINE_FLAGS
 
 _OF_USER = {
     "workers_csv_path", "accept_new_host_keys", "end_command", "env", "secret", *ENGINE_FLAGS,
-    "mirror", "to", "report_folder",
-    "job_name", "join", "learner_hosts", "actor_hosts", "credentials", "heartbeat_path",
+    "mirror", "to",
+    "job_name", "join", "learner_hosts", "actor_hosts", "credentials",
     "trust_level_module",
 }  # fmt: skip
 _MAY_NAME_CODE = ("level_name", "level_wrappers", *plug_ins.FLAGS)

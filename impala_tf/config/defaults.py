@@ -61,11 +61,6 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
         flags["minibatches"] = _minibatches(flags)
     if given["n_step"] is None and record.replays:
         flags["n_step"] = min(flags["n_step"], flags["unroll_length"])
-    if flags["micro_batches"] is None:
-        flags["micro_batches"] = _micro_batches(flags)
-    if flags["queue_capacity"] is None:
-        unrolls = max(flags["batch_size"], flags["envs_per_actor"])
-        flags["queue_capacity"] = _GRADIENTS if of_one else unrolls
     if flags["schedule_frames"] is None:
         flags["schedule_frames"] = flags["total_environment_frames"]
     if flags["logdir"] is None:
@@ -126,11 +121,16 @@ def sent_per_batch(config: Config) -> int:
     return 1 if _sends_gradients(config) else config.optimizer.batch_size
 
 
+def queue_capacity(config: Config) -> int:
+    """Returns how many unrolls, or gradients of a3c, a learner's queue holds."""
+    if _sends_gradients(config):
+        return _GRADIENTS
+    return max(config.optimizer.batch_size, config.process.envs_per_actor)
+
+
 def learner_threads(config: Config) -> int:
     """Returns how many threads this learner uses for an operation, on this machine."""
     process, cores = config.process, cores_here()
-    if process.learner_threads is not None:
-        return process.learner_threads
     agent = composition(config.agent.agent_name).with_core(config.agent.core)
     address = dict(enumerate(split(process.learner_hosts))).get(process.task, "")
     # Fewer threads were measured to help only beside busy actors, with these networks and uses.
@@ -163,19 +163,20 @@ def slug(level_name: str) -> str:
     return f"{name[:_LONGEST_NAME]}-{zlib.crc32(level_name.encode()):08x}"
 
 
-def _micro_batches(flags: Mapping[str, Any]) -> int:
-    """Returns the most parts, up to 4, that a batch can be split into, if activations are large.
+def micro_batches(config: Config) -> int:
+    """Returns into how many parts, up to 4, a batch is split if its activations take much memory.
 
-    A part has enough steps for its operations to take longer than starting them does.
+    The gradients of the parts are computed one after another and added up. A part has enough steps
+    for its operations to take longer than starting them does.
     """
-    is_deep = composition(flags["agent_name"]).torso.is_residual
-    record = algorithm(flags["algorithm"])
+    is_deep = composition(config.agent.agent_name).torso.is_residual
+    record, optimizer = algorithm(config.loss.algorithm), config.optimizer
     splits = record.splits_batches and not record.estimates_once
     # --advantage_scaling=batch needs the whole batch: a part would be scaled by its own advantages.
-    if not is_deep or not splits or flags["advantage_scaling"] == "batch":
+    if not is_deep or not splits or config.loss.advantage_scaling == "batch":
         return 1
-    most = max(1, min(4, flags["batch_size"] * flags["unroll_length"] // _STEPS_OF_A_PART))
-    return max(parts for parts in range(1, most + 1) if flags["batch_size"] % parts == 0)
+    most = max(1, min(4, optimizer.batch_size * optimizer.unroll_length // _STEPS_OF_A_PART))
+    return max(parts for parts in range(1, most + 1) if optimizer.batch_size % parts == 0)
 
 
 def _minibatches(flags: Mapping[str, Any]) -> int:

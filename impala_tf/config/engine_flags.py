@@ -20,15 +20,14 @@ class SlurmConfig:
     resumes."""
     slurm_learner_options: str = ""
     """--engine=slurm: more sbatch options for the nodes of learners, such as --gpus-per-node=1."""
-    slurm_actor_options: str = ""
-    """--engine=slurm: more sbatch options for the nodes of actors, such as --cpus-per-task=16."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RayConfig:
-    """--engine=ray: --num_learners and --num_actors (default 1) say how many there are of each."""
+    """--engine=ray: --num_learners and --num_actors (default 1) say how many there are of each.
+
+    An actor takes one CPU of its node.
+    """
 
     ray_learner_resources: str = "CPU=1"
     """--engine=ray: what a learner takes of its node, in Ray's terms: CPU=4,GPU=1."""
-    ray_actor_resources: str = "CPU=1"
-    """--engine=ray: what an actor takes of its node."""

@@ -48,11 +48,10 @@ def problems(flags: dict[str, Any]) -> list[str]:
 
 def _ray(flags: dict[str, Any]) -> list[str]:
     lines = []
-    for name in ("ray_learner_resources", "ray_actor_resources"):
-        try:
-            pairs(flags[name])
-        except ValueError as error:
-            lines.append(f"--{name}={flags[name]}: {error}")
+    try:
+        pairs(flags["ray_learner_resources"])
+    except ValueError as error:
+        lines.append(f"--ray_learner_resources={flags['ray_learner_resources']}: {error}")
     lines += [
         f"--{name}: Ray decides it; leave the flag out"
         for name in ("min_learners", "end_command")

@@ -20,10 +20,8 @@ from impala_tf.config.engine_flags import (
 from impala_tf.config.flag_types import DERIVED, Derived, NotNegative, Positive, Share
 from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
 from impala_tf.config.mode_flags import (
-    BenchmarkConfig,
     EvaluationConfig,
     ExportConfig,
-    ReportConfig,
 )
 
 
@@ -176,11 +174,8 @@ class AgentConfig:
     Default: what --algorithm needs."""
     observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
     """elementwise: subtract the mean and divide by the standard deviation. Images: of each pixel
-    and channel (see --pixel_statistics_steps); vectors: of each component, over all steps so far.
+    and channel, in the first 50,000 steps; vectors: of each component, over all steps so far.
     Default: preset."""
-    pixel_statistics_steps: NotNegative[int] = 50_000
-    """With --observation_normalization=elementwise, the mean and standard deviation of pixels are
-    computed from this many agent steps of all learners, and do not change afterwards."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
     """orthogonal: with a gain of sqrt(2), but 1 for residual convolutions and the baseline, and
     0.01 for the policy head, so that it starts almost uniform; default: each layer's usual
@@ -202,9 +197,6 @@ class ProcessConfig:
     """Actor processes of a run on this machine. Default: one per core."""
     envs_per_actor: Derived[Positive[int]] = DERIVED
     """Environments that an actor steps as one batch (N). Default: preset."""
-    queue_capacity: Derived[Positive[int]] = DERIVED
-    """Unrolls, or gradients of a3c, that the learner's queue holds; when it is full, actors wait.
-    Default: enough for a batch and for what an actor sends at once."""
     inference: Literal["actor", "learner"] = "actor"
     """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
@@ -214,30 +206,9 @@ class ProcessConfig:
     unroll, for the update that uses it (batched A2C); step: in addition, all environments
     step together; needs --inference=learner. Except with none, a batch is one unroll of every
     environment. ppo is always at least trajectory."""
-    staggered_resets: bool = True
-    """On levels with a time limit, cut one early episode of each environment short, so that later
-    episodes do not all end together (arXiv 2511.21011). It does not count as an episode. Only for
-    Gymnasium levels, except those that have a vector environment of their own."""
-    environment_timeout_s: Positive[float] = 120.0
-    """Seconds that a step of an actor's environments may take; making them may take four times as
-    long. After that, the actor counts as hanging and is restarted."""
-    parameter_lag: Positive[int] = 1
-    """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
-    step counts, and a batch has several (--updates_per_batch, --minibatches; 8 on robots).
-    A larger lag saves traffic: a set of parameters is often larger than an unroll. It is at most
-    what --max_policy_lag allows. ppo's actors always wait for new parameters."""
-    max_policy_lag: Positive[int] = 1000
-    """Learners refuse unrolls whose parameters are older than this many updates, such as those of
-    an actor that was stopped for a while. Refused unrolls are counted and shown. dqn refuses none.
-    All gradient steps for a batch (--updates_per_batch, --minibatches) count as one update here."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
-    learner_threads: Positive[int] | None = None
-    """CPU threads that a learner uses for each operation. With fewer threads than cores,
-    a thread that waits for another one leaves its core to actors. Default: one per core; half of
-    that for appo with ShallowConvNetAgent or an agent named Separate..., in runs on this machine
-    alone with an actor for each core."""
     job_name: Literal["", "learner", "actor", "evaluator"] = ""
     """Run one process of a cluster by hand (sandbox/example_by_hand.md). The first learner starts
     evaluators itself, for --eval_every and --video_every.
@@ -253,9 +224,6 @@ class ProcessConfig:
     idle_exit_minutes: Positive[float] | None = None
     """An actor ends when it has not reached its learner for this long. Default: it never gives
     up."""
-    heartbeat_path: str | None = None
-    """File that an actor touches after steps of its level, and when it calls its learner.
-    A health check looks at its age."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,8 +242,6 @@ class ClusterConfig:
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""
-    max_restarts: NotNegative[int] = 3
-    """How often a failed learner is restarted in an hour. Actors are always restarted."""
     min_actors: Positive[int] | None = None
     """Start as soon as this many actors can start; the machines of the others join later.
     Default: all of them."""
@@ -327,6 +293,4 @@ class Config:
     slurm: SlurmConfig = SlurmConfig()
     ray: RayConfig = RayConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    report: ReportConfig = ReportConfig()
     export: ExportConfig = ExportConfig()
-    benchmark: BenchmarkConfig = BenchmarkConfig()

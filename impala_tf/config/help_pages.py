@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "report": Command(
         "write a page that compares runs",
-        ("logdir", "report_folder", "trust_level_module"),
+        ("logdir", "to", "trust_level_module"),
     ),
     "export": Command(
         "write a run's agent for others: a folder to share",
@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "benchmark": Command(
         "measure every part of a run on this machine, and what limits it",
-        ("level_name", "agent_name", "num_actors", "envs_per_actor", "json"),
+        ("level_name", "agent_name", "num_actors", "envs_per_actor"),
     ),
 }  # fmt: skip
 """{name, as in --mode=NAME: its help}."""

@@ -39,19 +39,17 @@ class LossConfig:
     (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""
     surrogate_clipping: Derived[NotNegative[float]] = DERIVED
     """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
-    gae_lambda: Share[float] = 0.95
-    """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
     target_update_interval: Derived[NotNegative[int]] = DERIVED
     """dqn: learner updates after which the target network becomes a copy of the network.
     Default: preset."""
     n_step: Derived[Positive[int]] = DERIVED
     """dqn: number of rewards in a target, to which the value of the next state is added. At the end
     of an unroll there are fewer. Default: preset; at most --unroll_length."""
-    q_lambda: Derived[Share[float]] = DERIVED
-    """pqn: lambda of the targets. 0: one reward and the value of the state that follows; 1: all
-    rewards up to the unroll's end. Default: preset."""
-    vtrace_lambda: Derived[Share[float]] = DERIVED
-    """impala, appo, a3c: decay of the traces (remark 2 of the paper). Default: preset."""
+    trace_lambda: Derived[Share[float]] = DERIVED
+    """How far estimates look ahead. impala, appo, a3c: decay of V-trace's traces (remark 2 of the
+    paper); ppo: lambda of the advantage estimates (arXiv 1506.02438); pqn: lambda of the targets.
+    0: one reward and the value of the state that follows; 1: all rewards up to the unroll's end.
+    Default: preset."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,11 +71,6 @@ class OptimizerConfig:
     minibatches: Derived[Positive[int]] = DERIVED
     """ppo, pqn: how many parts, of whole unrolls, a batch is split into; shuffled in every epoch.
     Default: preset; more if actors wait and there are more than two of them."""
-    micro_batches: Derived[Positive[int]] = DERIVED
-    """Parts of a batch (ppo: of a minibatch) whose gradients are computed one after another and
-    added up: the same update, but with the activations of only one part in memory. dqn, pqn: no
-    effect.
-    Default: at most 4 for the residual networks, of 128 steps or more each; else 1."""
     optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
     """The optimizer. Default: preset."""
     learning_rate: Derived[Positive[float]] = DERIVED

@@ -105,12 +105,6 @@ def check_batches(config: Config) -> None:
       config: the run's config.
     """
     batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
-    micro = config.optimizer.micro_batches
-    if micro > 1 and config.loss.advantage_scaling == "batch":
-        raise ConfigError(
-            f"--micro_batches={micro}: --advantage_scaling=batch needs whole batches; leave one of"
-            " the flags out"
-        )
     waits = waits_for_updates(config)
     if algorithm(config.loss.algorithm).estimates_once and parts > batch_size:
         raise ConfigError(
@@ -129,8 +123,8 @@ def check_batches(config: Config) -> None:
 
 
 def _export_problems(flags: dict[str, Any]) -> list[str]:
-    if flags["to"] is not None and flags["mode"] != "export":
-        return ["--to: writes a folder to share with --mode=export; leave it out here"]
+    if flags["to"] is not None and flags["mode"] not in ("export", "report"):
+        return ["--to: is where --mode=export or report writes; leave it out here"]
     return []
 
 

@@ -28,27 +28,12 @@ class EvaluationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportConfig:
-    """--mode=report."""
-
-    report_folder: str | None = None
-    """Where report.html, report.md and report.csv are written.
-    Default: the --logdir; if there are several, runs/report."""
-
-
-@dataclasses.dataclass(frozen=True)
 class ExportConfig:
-    """--mode=export."""
+    """--mode=export and report."""
 
     to: str | None = None
-    """A new folder for others: a model card with curve and evaluation, a model that plays without
-    TensorFlow (--mode=test --logdir=FOLDER), and a SavedModel. The Hugging Face hub takes it as it
-    is. It plays --test_num_episodes games for the card. Default: LOGDIR/export."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BenchmarkConfig:
-    """--mode=benchmark."""
-
-    json: bool = False
-    """Print the results as JSON."""
+    """export: a new folder for others: a model card with curve and evaluation, a model that plays
+    without TensorFlow (--mode=test --logdir=FOLDER), and a SavedModel. The Hugging Face hub takes
+    it as it is. It plays --test_num_episodes games for the card. Default: LOGDIR/export.
+    report: where report.html, report.md and report.csv are written. Default: the --logdir; if there
+    are several, runs/report."""

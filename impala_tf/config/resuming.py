@@ -9,21 +9,15 @@ from typing import Any
 
 from impala_tf.config.flag_values import ENGINE_FLAGS, to_dict, to_flag
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
-from impala_tf.config.mode_flags import (
-    BenchmarkConfig,
-    EvaluationConfig,
-    ExportConfig,
-    ReportConfig,
-)
+from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig
 
-_GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, ExportConfig,
-           BenchmarkConfig)  # fmt: skip
-# What actors wait for decides how old their parameters are; resets decide what they see.
-_LEARNED_FROM = {"synchronization", "staggered_resets"}
+_GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ExportConfig)
+# What actors wait for decides how old their parameters are.
+_LEARNED_FROM = {"synchronization"}
 MAY_CHANGE = {
     "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
     "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
-    "total_environment_frames", "environment_processes", "precision", "micro_batches",
+    "total_environment_frames", "environment_processes", "precision",
     *(field.name for group in _GROUPS for field in dataclasses.fields(group)),
     *ENGINE_FLAGS,
 } - _LEARNED_FROM  # fmt: skip

@@ -27,6 +27,8 @@ GOOD_STEPS = 100_000
 """After so many agent steps without a break, all restarts are available again. Fast levels take
 them in half a minute, of which a restart is a small part, so a level that breaks as rarely is worth
 playing on. The time alone would end the actors of fast levels first."""
+STEP_TIMEOUT_S = 120.0
+"""How long a step may take. After that, an actor counts as hanging and is restarted."""
 _MAKING = 4.0
 """How many times as long as a step the making of the environments may take. They are made in turn,
 or in processes that share the cores while each imports the level's packages."""
@@ -269,7 +271,6 @@ class _Watchdog:
             if time.monotonic() - began_s > limit_s:
                 faulthandler.dump_traceback(all_threads=True)
                 _log.error(
-                    "environments: %s takes longer than %g s (--environment_timeout_s=%g); ending"
-                    " the process", what, limit_s, self._timeout_s,
+                    "environments: %s takes longer than %g s; ending the process", what, limit_s,
                 )  # fmt: skip
                 os._exit(1)

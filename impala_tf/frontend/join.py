@@ -27,6 +27,7 @@ from impala_tf.frontend.node.supervisor import NodeSupervisor
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, group_infos, sizes
 from impala_tf.logdir import NoLocksError, lock
 from impala_tf.machine import certificates
+from impala_tf.machine.supervision import LEARNER_RESTARTS
 
 LEFT = os.EX_TEMPFAIL
 """Exit status of a node that was told to leave (SIGTERM) before the run was over."""
@@ -183,25 +184,13 @@ def _processes(
     )
     job = given["job_name"]
     if job == "actor":
-        beat = given["heartbeat_path"]
-        paths = {task: heartbeat_path(beat, task) if beat else None for task in tasks(given)}
-        return [_process(common.replace(task=t, heartbeat_path=p)) for t, p in paths.items()]
+        return [_process(common.replace(task=task)) for task in tasks(given)]
     cluster = given.cluster
     # Each learner has a node of its own.
     addresses = [(*split_host_port(address), address) for address in learners]
     groups = group_infos(addresses, cluster.min_learners)
     spec = _process(common)
-    return [spec._replace(group=groups[given["task"]], max_restarts=cluster.max_restarts)]
-
-
-def heartbeat_path(path: str, task: int) -> str:
-    """Returns where an actor of a node leaves its heartbeat.
-
-    Args:
-      path: the node's --heartbeat_path.
-      task: the actor's index.
-    """
-    return f"{path}-{task}"
+    return [spec._replace(group=groups[given["task"]], max_restarts=LEARNER_RESTARTS)]
 
 
 def node_name(given: Given) -> str:

@@ -26,6 +26,7 @@ from impala_tf.frontend.inventory import (
     read_workers,
 )
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
+from impala_tf.machine import supervision
 from impala_tf.machine.addresses import is_here
 
 REMOTE_WORKDIR = "impala_tf"
@@ -199,7 +200,7 @@ def make_plan(
                 **dict(text.split("=", 1) for text in given.cluster.env),
                 **_environment(row),
             },
-            max_restarts=given.cluster.max_restarts if job == "learner" else None,
+            max_restarts=supervision.LEARNER_RESTARTS if job == "learner" else None,
             group=groups[task] if job == "learner" else None,
         )
         for job, members in (("learner", learners), ("actor", actors))
@@ -366,7 +367,7 @@ def _local(rows: Iterable[Row]) -> set[Machine]:
 
 # Flags that only the launcher uses; the run's processes get the defaults.
 LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "fresh", "accept_new_host_keys",
-               "max_restarts", "credentials", "min_actors", "min_learners",
+               "credentials", "min_actors", "min_learners",
                "max_hours", "end_command", "env", "secret", "dry_run", "join",
                "num_learners", "actors_per_node",
                *configs.ENGINE_FLAGS)  # fmt: skip

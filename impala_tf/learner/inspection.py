@@ -12,6 +12,9 @@ from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.transport import RefusedUnroll, RefusedVersion
 from impala_tf.types import LARGEST, ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unroll
 
+MAX_POLICY_LAG = 1000
+"""Learners refuse unrolls whose parameters are older than this many updates, such as those of an
+actor that was stopped for a while. All gradient steps for a batch count as one update."""
 _LARGEST = np.float32(LARGEST)
 
 
@@ -92,7 +95,7 @@ class Inspector:
         lag = (current - lowest) // self._steps_per_batch
         if self._max_policy_lag is not None and lag > self._max_policy_lag:
             raise RefusedVersion(
-                f"made with parameters that are {lag} updates old; --max_policy_lag is"
+                f"made with parameters that are {lag} updates old; the limit is"
                 f" {self._max_policy_lag}"
             )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf import config as configs
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, algorithm
@@ -75,11 +76,11 @@ class PolicyGradients:
     def of_batch(self, minibatch: Minibatch) -> tuple[list[tf.Tensor], Losses]:
         """Returns gradients and losses of a minibatch; the losses' sums of values are [3, levels].
 
-        The minibatch is split into --micro_batches parts, so that memory holds the activations of
-        only one part at a time.
+        The minibatch is split into `config.micro_batches` parts, so that memory holds the
+        activations of only one part at a time.
         """
         batch_size = minibatch.unrolls.parameter_version.shape[0]
-        parts = self._config.optimizer.micro_batches
+        parts = configs.micro_batches(self._config)
         if parts == 1 or batch_size is None or batch_size % parts:
             return self._of_part(minibatch, None)
         split = tf.nest.map_structure(
@@ -180,7 +181,7 @@ class UnrollStep(GradientStep):
 
         It runs the network on one group of unrolls at a time, then estimates from the steps of all.
         Batches grow with the number of actors, and so would their activations. So a group is not
-        larger than a part of a minibatch (see --micro_batches), unless that has very few steps.
+        larger than a part of a minibatch, unless that has very few steps.
         """
         size, groups = len(batch.parameter_version), self._groups_of(batch)
         # Groups have at most two sizes, because each size needs its own graph.
@@ -198,7 +199,7 @@ class UnrollStep(GradientStep):
         parts = tf.nest.flatten(batch.env_outputs.observation)
         fewest_steps = _FEW_IMAGES if any(part.dtype == tf.uint8 for part in parts) else _FEW_STEPS
         most_groups = size * optimizer.unroll_length // fewest_steps
-        wanted = (optimizer.minibatches or 1) * optimizer.micro_batches
+        wanted = (optimizer.minibatches or 1) * configs.micro_batches(self._config)
         return max(1, min(wanted, size, most_groups))
 
     def _transitions_of_rows(self, batch: Unroll, begin: tf.Tensor, size: int) -> Transitions:

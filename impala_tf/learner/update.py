@@ -22,6 +22,9 @@ from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import EnvironmentSpec, Progress, Sent
 
 MAX_SKIPPED_IN_A_ROW = 20
+PIXEL_STATISTICS_STEPS = 50_000
+"""The mean and the standard deviation of pixels are those of this many agent steps of all learners,
+and do not change afterwards."""
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -213,7 +216,7 @@ class Learner:
 
         At first all observations are added, even before learning starts.
         """
-        return self.agent_steps >= self._config.agent.pixel_statistics_steps
+        return self.agent_steps >= PIXEL_STATISTICS_STEPS
 
     def _take_step(self, minibatch: Any, learners: int) -> StepResult:
         if minibatch is None:

@@ -22,6 +22,8 @@ from impala_tf.machine.restart_budget import RestartBudget
 STOP_TIMEOUT_S = 90.0
 """A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
 process that takes longer than this is killed."""
+LEARNER_RESTARTS = 3
+"""How often a failed learner is restarted in an hour. Actors are always restarted."""
 UNUSABLE_INPUT = 2
 """Exit status for unusable flags, files or callbacks, which a restart would not help."""
 USELESS = 3
@@ -310,7 +312,7 @@ class SupervisedProcess(threading.Thread):
         pause_s = _REGROUP_PAUSE_S if status == REGROUP else self._budget.pause_s(ran_s)
         if pause_s is None:
             limit = self.command.max_restarts
-            self._end("failed", f"{reason}; no restart is left (--max_restarts={limit} an hour)")
+            self._end("failed", f"{reason}; no restart is left ({limit} an hour)")
             return False
         self._count_restart(reason)
         self._event(f"{reason}; restart {self.state.restarts} in {pause_s:g} s")

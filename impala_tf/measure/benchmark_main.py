@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import os
 import statistics
 import subprocess
@@ -49,7 +48,7 @@ _START_S = 300.0
 
 _OF_A_REAL_RUN = (
     "mirror", "track", "callbacks", "stop_at_return", "eval_every", "video_every", "fresh",
-    "heartbeat_path", "start_from",
+    "start_from",
 )  # fmt: skip
 """Flags that do something besides training, such as writing elsewhere, or that end a run."""
 _OF_OTHER_MACHINES = (
@@ -66,7 +65,7 @@ def main(given: Given) -> int:
       ConfigError: flags or a level that no run could use.
     """
     given = given.without(*_OF_OTHER_MACHINES)
-    flags = configs.to_flags(given.without("mode", "json", *_OF_A_REAL_RUN))
+    flags = configs.to_flags(given.without("mode", *_OF_A_REAL_RUN))
     config, spec = resolve(given)
     configs.check_batches(config)
     parts = {name: _measured(what, config, spec) for name, what in _PARTS.items()}
@@ -88,20 +87,6 @@ def main(given: Given) -> int:
         "why": why,
         "advice": ADVICE[limit],
     }
-    if config.benchmark.json:
-        rows = [
-            {
-                "name": name,
-                "agent_steps_per_s": part.steps_per_s,
-                "core_us_per_step": part.core_us_per_step,
-                "device": part.device,
-                "peak_memory_mb": part.peak_memory_mb,
-                "precision": part.precision,
-            }
-            for name, part in parts.items()
-        ]
-        print(json.dumps({**totals, "parts": rows}))
-        return 0
     console = in_processes.console_of()
     console.print(_table(parts, totals))
     text = (

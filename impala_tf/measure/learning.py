@@ -13,11 +13,11 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import Agent, agent_here, agent_of, unroll_specs
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import compile_policy
-from impala_tf.config import AgentConfig, Config, cores_here
+from impala_tf.config import Config, cores_here
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.update import Learner
+from impala_tf.learner.update import PIXEL_STATISTICS_STEPS, Learner
 from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
 from impala_tf.processes import tensorflow_startup
 from impala_tf.types import EnvironmentSpec
@@ -69,7 +69,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, LearnerGroup())
     # Only a run's first updates add images to the statistics of observations.
-    learner.agent_steps = AgentConfig().pixel_statistics_steps
+    learner.agent_steps = PIXEL_STATISTICS_STEPS
     batch_size, length = config.optimizer.batch_size, config.optimizer.unroll_length
     batch = noise(unroll_specs(agent, spec, length), batch_size)
     tensors = tf.nest.map_structure(tf.constant, batch)

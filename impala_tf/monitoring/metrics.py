@@ -59,7 +59,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "queue_size": "unrolls that wait for the learner",
         "learner_idle_fraction": "fraction of the time since the last row without a batch",
         "learner_all_reduce_fraction": "fraction of it in all-reduces, with waits for learners",
-        "unrolls_refused": "since the start or resume: stale (--max_policy_lag), or not trainable",
+        "unrolls_refused": "since the start or resume: stale, or not trainable",
         "unrolls_stale": "since the start or resume, where actors wait for updates: came too late",
         "updates_skipped": "since the start or resume: gradients that were not finite",
     },

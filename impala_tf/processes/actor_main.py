@@ -20,7 +20,7 @@ from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment, cut_times
-from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
+from impala_tf.environments.guarded import STEP_TIMEOUT_S, BrokenTooOftenError, GuardedEnvironment
 from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine import process_memory
@@ -65,7 +65,7 @@ def main(given: Given) -> int:
     length = config.optimizer.unroll_length
     patience = _Patience(config.process.idle_exit_minutes)
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
-    heartbeat = Heartbeat(config.process.heartbeat_path)
+    heartbeat = Heartbeat.of_actor(task)
     client = _connect(config, specs, patience, heartbeat)
     patience.on_end = client.close
     stop.on_request(client.close)
@@ -87,14 +87,12 @@ def main(given: Given) -> int:
             actor=task,
             num_actors=num_actors,
         )
-        limit = spec.time_limit if config.process.staggered_resets else 0
+        limit = spec.time_limit
         cut_at = cut_times(vector_env, limit, seed_of(first_seed, "cuts", attempt))
         return BatchedEnvironment(vector_env, infos, cut_at)
 
     try:
-        environment = GuardedEnvironment(
-            make, spec.levels, config.process.environment_timeout_s, stop, client.report
-        )
+        environment = GuardedEnvironment(make, spec.levels, STEP_TIMEOUT_S, stop, client.report)
     except BrokenTooOftenError as error:
         _log.error("%s", error)
         client.close()

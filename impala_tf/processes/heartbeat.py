@@ -1,4 +1,4 @@
-"""A file that tells a health check whether a process is still working."""
+"""A file that tells a health check whether an actor is still working."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from pathlib import Path
 
 from impala_tf.config import ConfigError
 
+VARIABLE = "IMPALA_TF_HEARTBEATS"
+"""Environment variable: what the names of the files begin with; an actor's number follows."""
 _EVERY_S = 1.0
 
 
 class Heartbeat:
     """Writes the time to a file, at most once a second; does nothing without a path."""
+
+    @classmethod
+    def of_actor(cls, task: int) -> Heartbeat:
+        """Returns the heartbeat of an actor, which the environment variable asks for."""
+        path = os.environ.get(VARIABLE)
+        return cls(f"{path}-{task}" if path else None)
 
     def __init__(self, path: str | None) -> None:
         """Removes the file of an earlier process, which says nothing about this one.
@@ -29,7 +37,7 @@ class Heartbeat:
             self._path.touch()
             self._path.unlink()
         except OSError as error:
-            raise ConfigError(f"--heartbeat_path={path}: {error.strerror}") from error
+            raise ConfigError(f"{VARIABLE}: {path}: {error.strerror}") from error
 
     def beat(self) -> None:
         """Writes the seconds of the monotonic clock, which is never adjusted. Thread-safe."""

@@ -21,7 +21,7 @@ from impala_tf.learner.callbacks import Callbacks
 from impala_tf.learner.conversion import NetworkService
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
-from impala_tf.learner.inspection import Inspector
+from impala_tf.learner.inspection import MAX_POLICY_LAG, Inspector
 from impala_tf.learner.run_state import RunState
 from impala_tf.learner.statistics import MIN_STD
 from impala_tf.learner.unroll_queue import UnrollQueue
@@ -104,7 +104,7 @@ class LearnerParts:
         self._waits = configs.waits_for_updates(config)
         self.queue: UnrollQueue[Sent] = UnrollQueue(
             specs,
-            config.process.queue_capacity,
+            configs.queue_capacity(config),
             (lambda: self.learner.parameter_version) if self._waits else None,
             lambda num_unrolls: self.recorder.record_stale(num_unrolls),
         )
@@ -233,20 +233,12 @@ class LearnerParts:
         steps = config.optimizer.updates_per_batch * config.optimizer.minibatches
         # For a replay, old steps are as good as new ones.
         replays = configs.algorithm(config.loss.algorithm).replays
-        max_lag = None if replays else process.max_policy_lag
+        max_lag = None if replays else MAX_POLICY_LAG
         batch_steps = config.optimizer.batch_size * config.optimizer.unroll_length
         self._inspector = Inspector(self.spec, max_lag, steps, batch_steps)
-        # Parameters may not become older than unrolls may be: else all would be refused, the
-        # learner would take no step any more, and actors would wait for its next ones forever.
-        lag = (
-            process.parameter_lag
-            if max_lag is None
-            else min(process.parameter_lag, max_lag * steps)
-        )
         service = LearnerService(
             Pushes(terms, self._put, on_refused=self.recorder.record_refused, grants=grants),
             self.store,
-            parameter_lag=1 if self._waits else lag,
             infer=None if inference is None else inference.ask,
             networks=networks,
             run_steps=self.learner.agent_steps,
@@ -281,9 +273,6 @@ class LearnerParts:
         self.recorder.record_actor(report.actor)
 
 
-_OF_A_MACHINE = ("precision", "micro_batches")  # of the flags that shape an update
-
-
 def check_equal_flags(config: Config, group: LearnerGroup) -> None:
     """Raises ConfigError if the learners of a group would not take the same steps.
 
@@ -291,8 +280,7 @@ def check_equal_flags(config: Config, group: LearnerGroup) -> None:
     """
     parts = (config.agent, config.loss, config.optimizer, config.replay)
     own_flags = {name: value for part in parts for name, value in vars(part).items()}
-    for own in _OF_A_MACHINE:
-        del own_flags[own]
+    del own_flags["precision"]  # of a machine
     own_flags["schedule_frames"] = config.run.schedule_frames
     all_flags = group.gather(own_flags)
     differing = [

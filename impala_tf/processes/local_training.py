@@ -17,6 +17,7 @@ from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import Node, is_learner, run_end_command
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
+    LEARNER_RESTARTS,
     Command,
     ProcessState,
     SupervisedProcess,
@@ -268,7 +269,7 @@ def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) ->
         )
 
     learner = command("learner", 0)._replace(
-        max_restarts=config.cluster.max_restarts,
+        max_restarts=LEARNER_RESTARTS,
         proven_after_s=_PROVEN_S,
         stop_timeout_s=_STOP_S,
     )

@@ -39,7 +39,7 @@ _PACKAGES = (
 
 
 _OF_PROCESS = ("mode", "logdir", "mirror", "config", "fresh", "job_name", "task", "learner_hosts",
-               "actor_hosts", "credentials", "heartbeat_path", "trust_level_module")  # fmt: skip
+               "actor_hosts", "credentials", "trust_level_module")  # fmt: skip
 
 
 def describe(

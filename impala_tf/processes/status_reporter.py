@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
+from impala_tf import config as configs
 from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import STDERR, StopRequest
 from impala_tf.monitoring import status
@@ -120,7 +121,7 @@ class StatusReporter:
             environment_frames=learner.environment_frames,
             total_environment_frames=total,
             frames_per_step=parts.spec.frames_per_step,
-            queue_capacity=config.process.queue_capacity * parts.group.size,
+            queue_capacity=configs.queue_capacity(config) * parts.group.size,
             row=row,
             wall_time_s=parts.recorder.wall_time_s,
             last_update_unix_s=None if updated_at is None else _unix_s(updated_at),

@@ -18,7 +18,6 @@ from impala_tf.config import (
     EvaluationConfig,
     ExportConfig,
     Given,
-    ReportConfig,
     command_line,
     consent,
     plug_ins,
@@ -32,7 +31,6 @@ from impala_tf.processes import provenance
 _NOT_KEPT = (
     *("mode", "config", "job_name", "learner_hosts", "task", "seed", "logdir", "device", "track"),
     *(field.name for field in dataclasses.fields(EvaluationConfig)),
-    *(field.name for field in dataclasses.fields(ReportConfig)),
     *(field.name for field in dataclasses.fields(ExportConfig)),
 )
 

@@ -21,8 +21,7 @@ _TARGET_SHARE = 0.8
 _POINTS = 200
 # A run may resume with other values of these, but with them, it is not compared as the same.
 _OF_A_SETTING = {
-    "total_environment_frames", "num_actors", "envs_per_actor", "queue_capacity", "inference",
-    "acting", "parameter_lag", "max_policy_lag", "precision", "micro_batches",
+    "total_environment_frames", "num_actors", "envs_per_actor", "inference", "precision",
 }  # fmt: skip
 _NOT_OF_A_SETTING = (resuming.MAY_CHANGE - _OF_A_SETTING) | {"seed", "info_metrics"}
 

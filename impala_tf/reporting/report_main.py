@@ -32,7 +32,7 @@ def main(given: Given) -> int:
     """
     levels = comparison.group(runs.find(given["logdir"]))
     logdirs = configs.split(given["logdir"])
-    folder = Path(given["report_folder"] or (logdirs[0] if len(logdirs) == 1 else "runs/report"))
+    folder = Path(given["to"] or (logdirs[0] if len(logdirs) == 1 else "runs/report"))
     try:
         folder.mkdir(parents=True, exist_ok=True)  # before minutes of work
         select_device(given["device"])
@@ -47,9 +47,7 @@ def main(given: Given) -> int:
             write_atomically(folder / name, documents.render(name, levels, exhibits, command))
         write_atomically(folder / "report.csv", documents.as_csv(levels, exhibits))
     except OSError as error:
-        raise ConfigError(
-            f"--report_folder={folder}: cannot write there: {error.strerror}"
-        ) from None
+        raise ConfigError(f"--to={folder}: cannot write there: {error.strerror}") from None
     print(f"written to {folder}: report.html, report.md, report.csv")
     return 0
 

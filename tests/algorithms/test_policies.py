@@ -90,7 +90,7 @@ def objective_of(steps: Transitions, compute: Any) -> Gradients:
 
 def test_gae_equals_its_sum() -> None:
     steps = transitions()
-    found = ppo.estimate(steps, loss_config(gae_lambda=0.8))
+    found = ppo.estimate(steps, loss_config(trace_lambda=0.8))
     expected = gae(steps, 0.8)
     np.testing.assert_allclose(found.advantages, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.value_targets, expected + steps.values, rtol=1e-4, atol=1e-5)

@@ -23,7 +23,7 @@ B, T, A = 8, 9, 3
 SPEC = vector_spec(size=A, num_actions=A)
 USUAL = {
     "preset": "tuned", "algorithm": "pqn", "batch_size": B, "unroll_length": T, "minibatches": 2,
-    "discounting": 0.9, "q_lambda": 0.7,
+    "discounting": 0.9, "trace_lambda": 0.7,
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def targets_of(unrolls: Unroll, q_values: np.ndarray, gamma: float, lambda_: flo
 @pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
 def test_targets_equal_their_formula(lambda_: float) -> None:
     """A target that went on after an episode's end would be of another game."""
-    step = step_of(q_lambda=lambda_)
+    step = step_of(trace_lambda=lambda_)
     for seed in range(4):
         unrolls = unrolls_of(step, seed)
         found = step.prepare(tf.nest.map_structure(tf.constant, unrolls))[0].numpy()

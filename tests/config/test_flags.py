@@ -111,7 +111,6 @@ def test_given_flags_are_told_apart_from_those_that_were_not_given() -> None:
         ({"agent_name": "ShallowConvNetAgent", "inference": "learner"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "10.0.0.1:8001"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "h:1,[::1]:1", "task": 1}, 4),
-        ({"agent_name": "NatureAgent", "learner_threads": 3}, 3),
         ({"agent_name": "ShallowConvNetAgent", "algorithm": "ppo"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "synchronization": "trajectory"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "num_actors": 2}, 8),

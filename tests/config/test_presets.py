@@ -42,15 +42,17 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
         assert DEFAULTS[name] is None
     alone = configs.resolve(before.replace(num_actors=None), kind)
     assert alone.process.num_actors == configs.cores_here()
-    assert resolved["queue_capacity"] == 70
     agent_name, algorithm = resolved["agent_name"], resolved["algorithm"]
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{agent_name}-{algorithm}-1"
     unresolved = {name for name, value in resolved.items() if value is None}
-    paths = {"credentials", "heartbeat_path", "workers_csv_path"}
+    paths = {"credentials", "workers_csv_path"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
     of_runs = {"config", "stop_at_return", "video_every", "eval_every"}
-    of_nodes = {"num_learners", "actors_per_node", "learner_threads"}
-    assert unresolved == {*paths, "report_folder", *of_machines, *of_runs, *of_nodes, "to"}
+    of_nodes = {
+        "num_learners",
+        "actors_per_node",
+    }
+    assert unresolved == {*paths, *of_machines, *of_runs, *of_nodes, "to"}
 
 
 def test_given_flags_are_kept() -> None:
@@ -58,7 +60,7 @@ def test_given_flags_are_kept() -> None:
     others = [flags for kinds in PRESETS.values() for flags in kinds.values()]
     zeros = {name: 0.0 for name, value in others[0].items() if isinstance(value, float)}
     for flags, preset, kind in itertools.product((*others, zeros), PRESETS, KINDS):
-        given = {"core": "feedforward", "micro_batches": 1, **flags, "schedule_frames": 45}
+        given = {"core": "feedforward", **flags, "schedule_frames": 45}
         resolved = to_dict(configs.resolve(changed(**given, preset=preset), kind))
         assert {name: resolved[name] for name in given} == given
 
@@ -111,7 +113,7 @@ def test_the_preset_paper_is_table_g1_of_the_paper(kind: Kind) -> None:
         "unroll_length": 20,
         "updates_per_batch": 1,
         "discounting": 0.99,
-        "vtrace_lambda": 1.0,
+        "trace_lambda": 1.0,
         "entropy_cost": 0.01,
         "entropy_cost_end": 0.01,
         "loss_reduction": "sum",

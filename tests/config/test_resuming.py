@@ -39,7 +39,6 @@ def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         ("unroll_length", 64),
         ("preset", "paper"),
         ("synchronization", "trajectory"),
-        ("staggered_resets", False),
         ("start_from", "runs/other"),
     ],
 )

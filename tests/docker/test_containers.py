@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500), pytest.mark.xdist_g
 IMAGES = ("impala-tf-actor:tests", "impala-tf-learner:tests")
 PONG = "/runs/PongNoFrameskip-v4-ShallowConvNetAgent"
 FLAGS = (
-    "--batch_size=8 --envs_per_actor=8 --queue_capacity=16 --checkpoint_interval_s=5"
+    "--batch_size=8 --envs_per_actor=8 --checkpoint_interval_s=5"
     " --metrics_interval_s=5 --total_environment_frames=1000000000"
 )
 ORDINARY_USER = 1000

@@ -30,6 +30,7 @@ import health  # noqa: E402
 @pytest.fixture(autouse=True)
 def work_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(entrypoint, "WORK", tmp_path)
+    monkeypatch.delenv("IMPALA_TF_HEARTBEATS", raising=False)
     monkeypatch.setattr(health, "NOTE", tmp_path / "note.json")
     return tmp_path
 

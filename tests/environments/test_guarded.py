@@ -221,7 +221,7 @@ def test_a_step_that_hangs_ends_the_process(
     actions = np.ones(N, np.int32)
     threading.Thread(target=environment.step, args=(actions,), daemon=True).start()
     assert ended.wait(10)
-    assert "a step takes longer than 0.5 s (--environment_timeout_s=0.5)" in caplog.text
+    assert "a step takes longer than 0.5 s" in caplog.text
 
 
 def test_a_level_that_hangs_while_it_is_made_ends_the_process(
@@ -238,7 +238,7 @@ def test_a_level_that_hangs_while_it_is_made_ends_the_process(
     thread.start()
     assert ended.wait(15)
     assert time.monotonic() - began_s > 2
-    assert "making takes longer than 2 s (--environment_timeout_s=0.5)" in caplog.text
+    assert "making takes longer than 2 s" in caplog.text
     released.set()
     thread.join(30)
 

@@ -8,9 +8,8 @@
 #SBATCH --time=12:00:00 --partition=long
 #SBATCH --gpus-per-node=1
 #SBATCH hetjob
-#SBATCH --nodes=3 --ntasks-per-node=1 --requeue
+#SBATCH --nodes=3 --ntasks-per-node=1 --exclusive --requeue
 #SBATCH --time=12:00:00 --partition=long
-#SBATCH --cpus-per-task=16
 
 stopped='/shared/my runs/pong 3/'slurm-"$SLURM_JOB_ID".stopped # written by the command: frontend stop
 if [ -e "$stopped" ]; then

@@ -66,12 +66,15 @@ def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ({"ray_actor_resources": "CPU=2"}, "--ray_actor_resources: only with --engine=ray"),
+        ({"ray_learner_resources": "CPU=2"}, "--ray_learner_resources: only with --engine=ray"),
         ({"engine": "ray", "slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
         ({"num_learners": 2}, "--num_learners=2: only with --join, --engine=slurm or --engine=ray"),
         ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
         ({"engine": "slurm", "num_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
-        ({"engine": "ray", "ray_actor_resources": "CPU=1,GPU=x"}, "--ray_actor_resources=CPU=1,"),
+        (
+            {"engine": "ray", "ray_learner_resources": "CPU=1,GPU=x"},
+            "--ray_learner_resources=CPU=1,",
+        ),
         ({"engine": "ray", "ray_learner_resources": "a"}, "--ray_learner_resources=a: must be"),
         ({"engine": "ray", "end_command": "poweroff"}, "--end_command: "),
         ({"engine": "slurm", "mode": "test"}, "--engine=slurm: trains"),

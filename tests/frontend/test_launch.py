@@ -18,6 +18,7 @@ from impala_tf.frontend.main import main
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import load, save
+from impala_tf.machine import supervision
 from tests.helpers.launched_run import windows
 from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
@@ -131,9 +132,10 @@ def test_the_launcher_shows_the_run_until_it_ends_and_the_windows_stay(run):
     assert run.launch() == 0
 
 
-def test_a_failed_learner_ends_the_run_and_is_named(run):
+def test_a_failed_learner_ends_the_run_and_is_named(run, monkeypatch):
+    monkeypatch.setattr(supervision, "LEARNER_RESTARTS", 0)
     (run.project / "finish").write_text("7")
-    assert run.launch(max_restarts=0) == 1
+    assert run.launch() == 1
     assert run.display.final.startswith("failed: learner-0 failed: exit status 7 after ")
     assert run.display.final.endswith(f" logs --logdir={run.logdir} learner-0")
     wait_until(lambda: living_pids(run.node()) == {})

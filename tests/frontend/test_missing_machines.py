@@ -16,7 +16,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import cancelled_path, living_pids, read_state, state_path
 from impala_tf.frontend.record import load
-from impala_tf.machine import certificates
+from impala_tf.machine import certificates, supervision
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -278,6 +278,7 @@ def test_a_machine_that_is_joining_when_the_run_ends_starts_nothing(
             raise
 
     monkeypatch.setattr(Launcher, "start", start_late)
-    assert run.launch(lambda _: one_is_missing.touch(), min_actors=2, max_restarts=0) == 1
+    monkeypatch.setattr(supervision, "LEARNER_RESTARTS", 0)
+    assert run.launch(lambda _: one_is_missing.touch(), min_actors=2) == 1
     wait_until(lambda: late)
     assert f"{NOBODY}: the launch was interrupted" in late[0]

@@ -27,7 +27,6 @@ GIVEN = Given().replace(
     tmux_sess="mine",
     detach=True,
     accept_new_host_keys=True,
-    max_restarts=5,
     credentials="/keys",
 )
 FLAGS = ("--level_name=CartPole-v1",)
@@ -67,7 +66,7 @@ def test_the_whole_plan():
         group = GroupInfo(task, hosts, hosts, 9001)
         flags = ("--logdir=runs/x", *FLAGS, "--num_actors=4", "--job_name=learner", *more, LEARNERS)
         script = ("run_experiment.py", *flags)
-        return ProcessSpec(f"learner-{task}", node, script, environment, 5, group)
+        return ProcessSpec(f"learner-{task}", node, script, environment, 3, group)
 
     def actor(task, node, logdir, environment=None, more=(), envs=()):
         flags = (f"--logdir={logdir}", *FLAGS, "--num_actors=4", *envs, "--job_name=actor", *more)

@@ -18,7 +18,7 @@ FLAGS = {
     "engine": "slurm", "num_learners": 2, "slurm_actors": 3,
     "slurm_options": "--time=12:00:00 --partition=long",
     "slurm_learner_options": "--gpus-per-node=1",
-    "slurm_actor_options": "--cpus-per-task=16", "fresh": True, "seed": 3,
+    "fresh": True, "seed": 3,
     "level_kwargs": '{"a": 1}',
 }  # fmt: skip
 

@@ -45,7 +45,7 @@ def trained(agent: Agent, spec: EnvironmentSpec, settings: Config) -> list[np.nd
         ("MLPLSTMAgent", SPEC, {"algorithm": "appo"}),
         ("MLPAgent", SPEC, {"algorithm": "ppo", "minibatches": 2, "advantage_scaling": "batch"}),
         ("MLPAgent", SPEC, {"algorithm": "pqn", "heads": "q", "minibatches": 1}),
-        ("ResNetAgent", IMAGES, {"algorithm": "impala", "micro_batches": 3}),
+        ("ResNetAgent", IMAGES, {"algorithm": "impala"}),
         ("MLPAgent", TEXT, {"algorithm": "impala"}),
     ],
     ids=["appo", "ppo", "pqn", "images", "text"],

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import Given
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy import PolicyStats
 from impala_tf.learner.update import Learner
@@ -24,13 +24,14 @@ B, T = 6, 4
 
 
 def updated(
-    spec: EnvironmentSpec, parts: int, **flags: Any
+    monkeypatch: pytest.MonkeyPatch, spec: EnvironmentSpec, parts: int, **flags: Any
 ) -> tuple[list[np.ndarray], list[PolicyStats]]:
     """Returns the parameters and statistics of a learner after three batches."""
-    given = {"batch_size": B, "unroll_length": T, "micro_batches": parts, **flags}
+    given = {"batch_size": B, "unroll_length": T, **flags}
     config = configs.resolve(Given().replace(**given), spec.kind)
     tf.random.set_seed(1)
     learner = Learner(agent_of(config.agent, spec), spec, config, LearnerGroup())
+    monkeypatch.setattr(configs, "micro_batches", lambda config: parts)
     specs = unroll_specs(learner.agent, spec, T)
     stats = []
     for seed in range(3):
@@ -55,9 +56,11 @@ TWO_LEVELS = vector_spec()._replace(tasks=("A-v0", "B-v0"))
         (image_spec((20, 20, 4), 4), {"preset": "tuned", "target_update_interval": 2}),
     ],
 )
-def test_parts_add_up_to_the_whole_batch(spec: EnvironmentSpec, flags: dict[str, Any]) -> None:
+def test_parts_add_up_to_the_whole_batch(
+    spec: EnvironmentSpec, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some steps are resets, so parts have different numbers of valid steps."""
-    whole, in_parts = updated(spec, 1, **flags), updated(spec, 3, **flags)
+    whole, in_parts = (updated(monkeypatch, spec, parts, **flags) for parts in (1, 3))
     for ours, theirs in zip(in_parts[0], whole[0], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-5)
     for part_stats, stats in zip(in_parts[1], whole[1], strict=True):
@@ -65,9 +68,8 @@ def test_parts_add_up_to_the_whole_batch(spec: EnvironmentSpec, flags: dict[str,
             np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4, err_msg=name)
 
 
-def test_parts_that_would_change_the_update_are_refused() -> None:
+def test_a_batch_is_not_split_if_that_would_change_the_update() -> None:
     """Each part would be scaled by its own advantages."""
-    flags = {"micro_batches": 3, "batch_size": 6, "advantage_scaling": "batch"}
-    config = configs.resolve(Given(flags), "atari")
-    with pytest.raises(ConfigError, match="^--micro_batches=3: .* whole batches"):
-        configs.check_batches(config)
+    for scaling, parts in (("rms", 3), ("batch", 1)):
+        flags = {"agent_name": "ResNetAgent", "batch_size": 12, "advantage_scaling": scaling}
+        assert configs.micro_batches(configs.resolve(Given(flags), "atari")) == parts

@@ -97,7 +97,7 @@ def test_vtrace_of_gaussian_policies_equals_the_paper() -> None:
     floats = [tf.constant(each, tf.float32) for each in (*logits, values, rewards, actions)]
     target, behaviour, baseline, reward, action = floats
     flags = [tf.constant(never)] * 4
-    config = loss_config(reward_clipping="none", vtrace_lambda=0.9)
+    config = loss_config(reward_clipping="none", trace_lambda=0.9)
     steps = transitions(
         target,
         baseline,

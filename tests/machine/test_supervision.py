@@ -81,7 +81,7 @@ def test_the_log_says_what_failed_and_when_no_restart_is_left(tmp_path):
     assert (tmp_path / "starts").read_text() == "x\n" * 3
     log = (tmp_path / "logs" / "log").read_text()
     assert re.search(r"exit status 7 after \d+ s: the level is missing; restart 1", log)
-    said = r"exit status 7 after \d+ s: the level is missing; .*--max_restarts=2"
+    said = r"exit status 7 after \d+ s: the level is missing; .*2 an hour"
     assert re.search(said, log) and re.search(said, process.state.detail)
     silent = supervised(tmp_path, "exit 1", max_restarts=0)
     assert outcome(silent) == ("failed", 1, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,23 +55,18 @@ def whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], 
     return stand_in
 
 
-def test_the_json_has_what_the_table_has(
+def test_the_table_adds_up(
     run_here: RunHere, measured: None, whole: Callable[[float], None]
 ) -> None:
     whole(0.05)
-    code, out, err = run_here(*FLAGS, "--json")
+    code, text, err = run_here(*FLAGS)
     assert code == 0 and only_tells(err), err
-    found: dict[str, Any] = json.loads(out)
-    parts = {part["name"]: part for part in found["parts"]}
     # Two cores for 1/4000 s, twice for each step.
-    assert parts["updates"]["core_us_per_step"] == pytest.approx(1_000.0)
-    assert parts["updates"]["agent_steps_per_s"] == pytest.approx(2_000.0)
-    assert found["ceiling"] == pytest.approx(2e6 / (100.0 + 250.0 + 1_000.0))
-    assert (found["whole"], found["cores"], found["limit"]) == (1_000.0, 2, "updates")
-    _, text, _ = run_here(*FLAGS)
+    assert re.search(r"updates +CPU, 2 cores +2,000 +1,000 +74%", text), text
+    assert re.search(r"all on the cores +1,481 +1,350", text), text
+    assert re.search(r"a whole run +1,000", text), text
     assert "limited by: updates (74% of the cores' time)" in text
     assert f"faster with: {ADVICE['updates'][:40]}" in text
-    assert "1,481" in text and "1,350" in text
 
 
 def test_a_limit_that_is_not_the_cores_is_told_from_who_waits(
@@ -79,9 +74,8 @@ def test_a_limit_that_is_not_the_cores_is_told_from_who_waits(
 ) -> None:
     """As when a GPU computes the updates: more actors would only wait for it."""
     whole(0.6)
-    found = json.loads(run_here(*FLAGS, "--json")[1])
-    assert (found["limit"], found["advice"]) == ("updates", ADVICE["updates"])
-    assert "actors wait 60%" in found["why"]
+    text = run_here(*FLAGS)[1]
+    assert "limited by: updates" in text and "actors wait 60%" in text
 
 
 @pytest.mark.parametrize(
@@ -120,16 +114,14 @@ def test_the_whole_run_stays_on_this_machine(
 
 @pytest.mark.long
 def test_every_part_is_measured(run_here: RunHere) -> None:
-    code, out, err = run_here(*FLAGS, "--json")
+    code, out, err = run_here(*FLAGS)
     assert code == 0, err
-    found = json.loads(out)
-    assert len(found["parts"]) == 3
-    for part in found["parts"]:
-        assert part["agent_steps_per_s"] > 100, part
-        assert 0 < part["core_us_per_step"] < 10_000, part
-        assert part["peak_memory_mb"] > 30, part
-    assert 0.01 < found["whole"] / found["ceiling"] < 1.5
-    assert found["limit"] in ADVICE
+    parts = re.findall(r"(\S+) +CPU.*? ([\d,]+) +([\d,]+) +\d+% +([\d,]+) MiB", out)
+    assert [name for name, *_ in parts] == ["environments", "inference", "updates"], out
+    for _, *figures in parts:
+        steps_per_s, core_us, memory_mb = (int(figure.replace(",", "")) for figure in figures)
+        assert steps_per_s > 100 and core_us < 10_000 and memory_mb > 30, out
+    assert re.search("limited by: (environments|inference|updates|transport)", out), out
 
 
 @pytest.mark.parametrize(

@@ -39,20 +39,21 @@ def test_the_file_of_an_earlier_process_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--heartbeat_path=.*: No such file"):
+    with pytest.raises(ConfigError, match="HEARTBEATS: .*: No such file"):
         Heartbeat(str(tmp_path / "nowhere" / "beat"))
 
 
 @pytest.mark.long
 @pytest.mark.end_to_end
 def test_the_beats_continue_while_an_unroll_takes_minutes(
-    start: Callable[..., Run], tmp_path: Path
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a cluster would kill the actors of slow levels in the middle of each unroll."""
-    beats, log = tmp_path / "beats", tmp_path / "run" / "processes" / "actor-0.log"
+    beats, log = tmp_path / "beats-0", tmp_path / "run" / "processes" / "actor-0.log"
+    monkeypatch.setenv("IMPALA_TF_HEARTBEATS", str(tmp_path / "beats"))
     run = start(
         "--level_name=tests.helpers.worlds:PacedCartPole-v1", "--num_actors=1",
-        "--unroll_length=2000", f"--heartbeat_path={beats}", f"--logdir={tmp_path / 'run'}",
+        "--unroll_length=2000", f"--logdir={tmp_path / 'run'}",
     )  # fmt: skip
     run.wait_until(lambda: log.exists() and "acting in" in log.read_text())
     first = float(beats.read_text())

@@ -15,6 +15,7 @@ from impala_tf.config import ConfigError
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import NotFiniteError
+from impala_tf.processes import learner_parts
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts, check_equal_flags
 from impala_tf.transport import ActorClient
@@ -84,28 +85,6 @@ def test_the_first_actor_gets_the_learners_parameters(build: Build) -> None:
     assert version == 0
     for got, expected in zip(arrays, parts.learner.parameters(), strict=True):
         np.testing.assert_array_equal(got, expected)
-
-
-def test_an_actor_gets_parameters_before_all_its_unrolls_are_too_old(build: Build) -> None:
-    """A learner that refuses them takes no step, so its next parameters never came."""
-    parts = build(parameter_lag=1000, max_policy_lag=2, updates_per_batch=4)
-    learner = parts.learner
-    actor = client_of(parts)
-    parts.server.start()
-    try:
-        version, _ = actor.fetch_parameters(-1) or (None, None)
-        assert version is not None and actor.fetch_parameters(version) is None
-        unrolls = random_unrolls(specs_of(parts), parts.config.optimizer.batch_size, 1)
-        actions = unrolls.agent_outputs._replace(action=unrolls.agent_outputs.action * 0)
-        batch = unrolls._replace(
-            agent_outputs=actions, parameter_version=unrolls.parameter_version * 0
-        )
-        while learner.parameter_version - version < 8:
-            learner.update(batch)
-            parts.store.publish(learner.parameter_version, learner.parameters())
-        assert actor.fetch_parameters(version) is not None
-    finally:
-        actor.close()
 
 
 def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(build: Build) -> None:
@@ -192,10 +171,11 @@ def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counte
 
 @pytest.mark.parametrize("version", [0, 9])
 def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
-    build: Build, version: int
+    build: Build, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were played; without them, the mean return would be that of fewer games."""
-    parts = build(max_policy_lag=2)
+    monkeypatch.setattr(learner_parts, "MAX_POLICY_LAG", 2)
+    parts = build()
     actor = client_of(parts)
     parts.server.start()
     try:

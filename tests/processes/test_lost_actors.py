@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.ports import free_port
-from tests.helpers.runs import Run, rows, status
+from tests.helpers.runs import Run, status
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.rates, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ class Cluster:
         self._logdir = logdir
         self._flags = (
             "--level_name=tests.helpers.worlds:PacedCartPole-v1", f"--logdir={logdir}",
-            f"--learner_hosts=127.0.0.1:{free_port()}", "--max_policy_lag=30",
+            f"--learner_hosts=127.0.0.1:{free_port()}",
             "--total_environment_frames=1000000000", "--envs_per_actor=4",
             "--unroll_length=10", "--batch_size=8", "--metrics_interval_s=1",
         )  # fmt: skip
@@ -76,12 +76,3 @@ def test_the_rate_falls_with_the_actors_and_returns_with_them(
         began = time.monotonic()
         while cluster.rate(5) < 0.95 * everybody:
             assert time.monotonic() < began + 60
-    # One is paused, for longer than its unrolls may be old.
-    os.kill(cluster.actors[4].process.pid, signal.SIGSTOP)
-    time.sleep(2)
-    assert cluster.rate(20) > 0.95 * everybody * 7 / 8
-    os.kill(cluster.actors[4].process.pid, signal.SIGCONT)
-    began = time.monotonic()
-    while cluster.rate(5) < 0.95 * everybody:
-        assert time.monotonic() < began + 60
-    assert int(rows(tmp_path)[-1]["unrolls_refused"]) >= 4, "its stale unrolls were trained on"

@@ -86,7 +86,7 @@ def test_a_report_of_several_runs_goes_where_it_is_told(run_here: Any, tmp_path:
         write_run(tmp_path / name, seed=ord(name))
     flags = [f"--logdir={tmp_path / name}" for name in ("a", "b")]
     folder = tmp_path / "new" / "folder"
-    code, _, err = run_here("--mode=report", *flags, f"--report_folder={folder}")
+    code, _, err = run_here("--mode=report", *flags, f"--to={folder}")
     assert (code, err) == (0, "")
     with (folder / "report.csv").open(newline="") as file:
         assert [row["final_return"] for row in csv.DictReader(file)] == ["20.0", "20.0"]

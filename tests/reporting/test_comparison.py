@@ -46,7 +46,7 @@ AGENT = "ShallowConvNetAgent"
         # These do not change how a run learns.
         ([{"seed": 1, "mirror": "/mnt/1", "metrics_interval_s": 5.0},
           {"seed": 2, "mirror": "/mnt/2", "stop_at_return": 18.0},
-          {"seed": 3, "track": "wandb", "environment_timeout_s": 900.0}],
+          {"seed": 3, "track": "wandb", "checkpoint_interval_s": 900.0}],
          [(AGENT, [1, 2, 3])]),
         ([{"total_environment_frames": 8000}, {}],
          [(f"{AGENT}, total_environment_frames=8000", [1]),

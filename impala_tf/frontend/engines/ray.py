@@ -65,9 +65,8 @@ def render(given: Given) -> str:
         together = role == "learner" or task == "0"
         own = f"--job_name={role} --task={task}"
         room = "first, together" if together else "when a node has it"
-        rows.append(
-            (name, given[f"ray_{role}_resources"], room, f"python {user_commands.SCRIPT} {own}")
-        )
+        takes = given["ray_learner_resources"] if role == "learner" else "CPU=1"
+        rows.append((name, takes, room, f"python {user_commands.SCRIPT} {own}"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
         "  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]).rstrip() for row in rows
@@ -172,7 +171,7 @@ def _run(given: Given) -> Run:
     logdir = Path(given["logdir"]).absolute()
     learners, actors = given["num_learners"] or 1, given["num_actors"] or 1
     own = sizes(given, learners, [given["envs_per_actor"]] * actors)
-    kept = {name: given[name] for name in ("max_hours", "max_restarts") if name in given}
+    kept = {name: given[name] for name in ("max_hours",) if name in given}
     shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own, **kept)
     if source := given["start_from"]:  # processes run in the folder of the code
         shared = shared.replace(start_from=str(Path(source).expanduser().absolute()))
@@ -193,7 +192,7 @@ def _create(given: Given, run: Run) -> None:
 
     cluster = Cluster(run.namespace)
     of_learner = _amounts(given["ray_learner_resources"])
-    of_actor = _amounts(given["ray_actor_resources"])
+    of_actor = {"CPU": 1.0}
     first = [*run.learner_names, "actor-0"]
     try:
         group = cluster.reserve([*[of_learner] * run.learners, of_actor])

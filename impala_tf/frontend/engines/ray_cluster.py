@@ -40,7 +40,7 @@ class Run(NamedTuple):
     learners: int
     actors: int
     flags: tuple[str, ...]
-    """The flags of every process, and --max_hours and --max_restarts."""
+    """The flags of every process, and --max_hours."""
     started_unix_s: float
 
     @property

@@ -97,9 +97,9 @@ def render(given: Given) -> str:
     program = (sys.executable, *user_commands.program())
     flags = given.without(*OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
     learners = given["num_learners"] or 1
-    components = [_component(given, learners, "slurm_learner_options")]
+    components = [_component(given, learners, "slurm_options", "slurm_learner_options")]
     if given["slurm_actors"]:
-        actors = _component(given, given["slurm_actors"], "slurm_actor_options")
+        actors = _component(given, given["slurm_actors"], "slurm_options")
         components += ["#SBATCH hetjob\n", actors]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", logdir.name)
     output = str(logdir).replace("%", "%%") + "/slurm-%j.out"
@@ -210,8 +210,8 @@ def stop(job: Job) -> int:
     return 0
 
 
-def _component(given: Given, nodes: int, own: str) -> str:
-    options = [line for flag in ("slurm_options", own) if (line := _options(given, flag))]
+def _component(given: Given, nodes: int, *flags: str) -> str:
+    options = [line for flag in flags if (line := _options(given, flag))]
     # Whole nodes, unless the user asks for cores; a node starts as many actors as it has cores.
     whole = [] if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options)) else [
         "--exclusive"]  # fmt: skip
