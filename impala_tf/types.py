@@ -37,6 +37,9 @@ Nest = Any
 LARGEST = 1e30
 """No number that is larger is a measurement: sums of a few of them are infinite in float32."""
 
+LARGEST_REWARD = 1e15
+"""Squares of sums of larger rewards are infinite in float32."""
+
 Kind = Literal["atari", "procgen", "image", "vector"]
 
 
@@ -83,6 +86,7 @@ class Unroll(NamedTuple):
     agent_outputs: AgentOutput  # [N, T, ...]
     level: Array  # int32 [N]: index in EnvironmentSpec.levels
     td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values, or ()
+    actor: Nest = ()  # int32 [N]: its number, which the learner adds (see learner.senders), or ()
 
 
 class ActorGradient(NamedTuple):
@@ -92,6 +96,7 @@ class ActorGradient(NamedTuple):
     gradients: Nest  # a tuple, float32 [1, ...] for each trainable variable of the agent
     stats: Array  # float32 [1, S]: the fields of learner.policy.PolicyStats
     num_played: Array  # int32 [1]: `returns.played_steps` of the unroll
+    actor: Nest = ()  # int32 [1]: as in Unroll
 
 
 Sent = Unroll | ActorGradient

@@ -19,7 +19,7 @@ from impala_tf.config import ConfigError, LevelRaisedError
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.results import BrokenEnvironmentError, LevelCodeError, LevelError
 from impala_tf.machine.restart_budget import RestartBudget
-from impala_tf.types import EnvOutput, Episode
+from impala_tf.types import LARGEST_REWARD, EnvOutput, Episode
 
 MAX_RESTARTS = 5
 """How often an actor's environments may be restarted within an hour."""
@@ -175,13 +175,19 @@ class GuardedEnvironment:
         for path, part in tree.flatten_with_path(output.observation):
             named[".".join(map(str, ("observation", *path)))] = part
         for name, array in named.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                where = int(np.argwhere(~np.isfinite(array))[0][0])
+            if array.dtype.kind != "f":
+                continue
+            most = LARGEST_REWARD if name == "reward" else np.finfo(array.dtype).max
+            fits = np.abs(array) <= most
+            if not fits.all():
+                where = int(np.argwhere(~fits)[0][0])
                 level = self._level_names[int(self.level_indices[where])]
                 actions = self._last_actions
                 after = "the reset" if actions is None else f"action {actions[where]}"
+                is_finite = np.isfinite(array[where]).all()
+                what = f"beyond {most:g}" if is_finite else "NaN or infinite"
                 raise BrokenEnvironmentError(
-                    f"environment {where} of {level}: {name} is NaN or infinite after {after}"
+                    f"environment {where} of {level}: {name} is {what} after {after}"
                 )
 
     def _restart(self, error: Exception) -> None:

@@ -10,12 +10,19 @@ import tree
 from impala_tf.environments.observations import parts_of
 from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.transport import RefusedUnroll, RefusedVersion
-from impala_tf.types import LARGEST, ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unroll
+from impala_tf.types import (
+    LARGEST,
+    LARGEST_REWARD,
+    ActorGradient,
+    EnvironmentSpec,
+    EnvOutput,
+    Sent,
+    Unroll,
+)
 
 MAX_POLICY_LAG = 1000
 """Learners refuse unrolls whose parameters are older than this many updates, such as those of an
 actor that was stopped for a while. All gradient steps for a batch count as one update."""
-_LARGEST = np.float32(LARGEST)
 
 
 class Inspector:
@@ -54,9 +61,10 @@ class Inspector:
         """
         self._check_version(sent.parameter_version, parameter_version)
         for name, array in _floats(sent):
+            most = LARGEST_REWARD if name == "env_outputs.reward" else LARGEST
             # Comparisons with NaN are false.
-            if array.size and not (array.min() >= -_LARGEST and array.max() <= _LARGEST):
-                raise RefusedUnroll(f"{name}: NaN, infinite or beyond {LARGEST:g}")
+            if array.size and not (array.min() >= -most and array.max() <= most):
+                raise RefusedUnroll(f"{name}: NaN, infinite or beyond {most:g}")
         if isinstance(sent, ActorGradient):
             _check_range("num_played", sent.num_played, self._steps_per_gradient + 1)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from impala_tf.learner import device
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import Schedules
 from impala_tf.learner.policy import PolicyStep
+from impala_tf.learner.senders import Senders, unmarked
 from impala_tf.learner.step import GradientStep, StepResult
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import EnvironmentSpec, Progress, Sent
@@ -25,8 +25,6 @@ MAX_SKIPPED_IN_A_ROW = 20
 PIXEL_STATISTICS_STEPS = 50_000
 """The mean and the standard deviation of pixels are those of this many agent steps of all learners,
 and do not change afterwards."""
-
-_log = logging.getLogger("impala_tf.learner")
 
 
 class NotFiniteError(Exception):
@@ -50,6 +48,7 @@ class Learner:
       environment_frames: environment frames of these steps.
       all_reduce_s: seconds in the all-reduces of the last update; None if there is one learner.
       updates_skipped: gradient steps that were skipped because a gradient was not finite.
+      senders: the actors, by the numbers in the batches.
     """
 
     def __init__(
@@ -77,6 +76,7 @@ class Learner:
         self.environment_frames = 0
         self.all_reduce_s = None if group.size == 1 else 0.0
         self.updates_skipped = self._skipped_in_a_row = 0
+        self.senders = Senders()
 
     @property
     def parameter_version(self) -> int:
@@ -182,7 +182,7 @@ class Learner:
           learner had no input, all steps were skipped, or none is due yet.
 
         Raises:
-          NotFiniteError: too many steps in a row were skipped.
+          NotFiniteError: too many steps in a row were skipped, and no actor explains them.
         """
         if played is None:
             assert batch is not None
@@ -198,7 +198,10 @@ class Learner:
             result = self._take_step(minibatch, learners)
             on_step()
             taken, kl, steps, *stats = result.numbers.numpy().tolist()
-            self._count_skipped(not taken)
+            if taken:
+                self._skipped_in_a_row = 0
+            else:
+                self._count_skipped(minibatch)
             if taken and minibatch is not None:
                 stats_of_steps.append(type(result.stats)(*stats))
                 self.uses.learned(result.td_errors)
@@ -226,7 +229,7 @@ class Learner:
         with tf.device("CPU"):
             version = tf.constant(_number(self.parameter_version, np.int64))
             num_learners = tf.constant(_number(learners, np.float32))
-        result = self._step.step(minibatch, version, num_learners)
+        result = self._step.step(unmarked(minibatch), version, num_learners)
         if self.all_reduce_s is not None:
             self.all_reduce_s += float(result.all_reduce_s)
         self._count_update()
@@ -238,14 +241,11 @@ class Learner:
         if interval and self.learner_updates % interval == 0:
             self._step.update_target()
 
-    def _count_skipped(self, skipped: bool) -> None:
-        if not skipped:
-            self._skipped_in_a_row = 0
-            return
+    def _count_skipped(self, minibatch: Any) -> None:
         self.updates_skipped += 1
+        if self.senders.explain(minibatch, self._group):
+            return
         self._skipped_in_a_row += 1
-        if self._skipped_in_a_row == 1:
-            _log.warning("update %d skipped: a gradient is not finite", self.learner_updates)
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise NotFiniteError(
                 f"{self._skipped_in_a_row} updates in a row had gradients that are not finite"

@@ -6,6 +6,7 @@ import logging
 import math
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from impala_tf import config as configs
@@ -103,7 +104,7 @@ class LearnerParts:
         self.learner = Learner(agent, spec, config, group)
         self._waits = configs.waits_for_updates(config)
         self.queue: UnrollQueue[Sent] = UnrollQueue(
-            specs,
+            specs._replace(actor=tf.TensorSpec((), tf.int32)),
             configs.queue_capacity(config),
             (lambda: self.learner.parameter_version) if self._waits else None,
             lambda num_unrolls: self.recorder.record_stale(num_unrolls),
@@ -259,6 +260,7 @@ class LearnerParts:
         batch would be late. The queue drops unrolls that become stale in it.
         """
         version = self.learner.parameter_version
+        number = self.learner.senders.admit(report.actor_name)
         try:
             self._inspector.check(sent, version)
         except RefusedVersion:
@@ -268,7 +270,7 @@ class LearnerParts:
             self.recorder.record_episodes(report.episodes)  # the games were played
             self.recorder.record_stale(report.num_unrolls)
             raise StaleUnroll("stale: the learner has newer parameters by now")
-        self.queue.put(sent)
+        self.queue.put(sent._replace(actor=np.full(report.num_unrolls, number, np.int32)))
         self.recorder.record_episodes(report.episodes)
         self.recorder.record_actor(report.actor)
 

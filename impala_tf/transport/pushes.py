@@ -40,6 +40,7 @@ _WAITING_SHARE = 0.25
 class PushReport(NamedTuple):
     """The metadata of a push."""
 
+    actor_name: str
     num_unrolls: int  # N
     parameter_version: int  # of the parameters that chose the actions
     episodes: list[Episode]  # finished since the actor's last push
@@ -267,6 +268,7 @@ def _report(request: impala_pb2.PushUnrollRequest, sent: Nest, num_infos: int) -
         strict=True,
     )
     return PushReport(
+        actor_name=request.actor_id,
         num_unrolls=request.num_environments,
         parameter_version=int(sent.parameter_version.max()),  # all environments have the same
         episodes=[

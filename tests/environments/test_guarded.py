@@ -105,6 +105,7 @@ def test_an_error_about_threads_names_the_flag_that_helps(error: type[Exception]
         ("nan", "environment 1 of .*FaultyCartPole-v1: observation is NaN or infinite after"
                 " action 1"),
         ("inf", "environment 1 of .*FaultyCartPole-v1: reward is NaN or infinite after action 1"),
+        ("huge", "environment 1 of .*FaultyCartPole-v1: reward is beyond 1e[+]15 after action 1"),
         ("shape", "FaultyCartPole-v1: ValueError"),
         ("raise", "FaultyCartPole-v1: RuntimeError: the pole is broken"),
         ("exit", r"FaultyCartPole-v1: .*SystemExit: 0 \(broken_worlds.py, line"),

@@ -59,9 +59,12 @@ LEVELS = vector_spec()._replace(tasks=("a", "b"))
         (vector_spec(), "env_outputs.observation", -np.inf, "observation: NaN, infinite"),
         (vector_spec(), "agent_outputs.policy_logits", np.inf, "policy_logits: NaN, infinite"),
         # Finite ones overflow in the first sum of squares, and the whole update is skipped.
-        *((vector_spec(), f"{path}s.{name}", value, f"{name}: .* beyond 1e[+]30")
-          for path, name in (("env_output", "reward"), ("env_output", "observation"),
-                             ("agent_output", "policy_logits")) for value in (3e38, -2e30)),
+        *((vector_spec(), f"{path}s.{name}", value, f"{name}: .* beyond {most}")
+          for path, name, most in (("env_output", "reward", "1e[+]15"),
+                                   ("env_output", "observation", "1e[+]30"),
+                                   ("agent_output", "policy_logits", "1e[+]30"))
+          for value in (3e38, -2e30)),
+        (vector_spec(), "env_outputs.reward", -2e15, "reward: .* beyond 1e[+]15"),
         (vector_spec(), "core_state.0", np.nan, "core_state.0: NaN, infinite"),
         # The embedding of a word that does not exist fails the learner's whole update.
         *((TEXTS, "env_outputs.observation.mission", word, "mission, words: .* but there are 1001")

@@ -12,9 +12,10 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.config import ConfigError
+from impala_tf.learner import senders
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.unroll_queue import Batches
-from impala_tf.learner.update import NotFiniteError
+from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, NotFiniteError
 from impala_tf.processes import learner_parts
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts, check_equal_flags
@@ -32,11 +33,11 @@ def specs_of(parts: LearnerParts) -> Unroll:
     return unroll_specs(parts.learner.agent, parts.spec, length)
 
 
-def client_of(parts: LearnerParts, num_environments: int = 1) -> ActorClient:
+def client_of(parts: LearnerParts, num_environments: int = 1, name: str = "actor-0") -> ActorClient:
     return ActorClient(
         f"127.0.0.1:{parts.server.port}",
         credentials_dir(parts.config),
-        "actor-0",
+        name,
         specs_of(parts),
         configs.wire_digest(parts.config),
         num_environments=num_environments,
@@ -190,3 +191,54 @@ def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
         assert [episode[0] for episode in part["episodes"]] == [4.0]
     finally:
         actor.close()
+
+
+def test_an_actor_whose_numbers_break_updates_is_named_and_cannot_end_the_run(
+    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Finite numbers pass the door, and their squares are infinite."""
+    parts = build(level_name="Pendulum-v1", batch_size=4, unroll_length=3, updates_per_batch=1)
+    honest, hostile = (client_of(parts, 2, f"actor-{n}") for n in range(2))
+    parts.server.start()
+    coming = Batches(parts.queue, 4)
+
+    def push(actor: ActorClient, logits: float) -> None:
+        made = random_unrolls(specs_of(parts), 2)
+        outputs = made.agent_outputs._replace(policy_logits=made.agent_outputs.policy_logits * 0)
+        outputs.policy_logits[0] = logits
+        versions = np.full(2, parts.learner.parameter_version, np.int64)
+        actor.push(made._replace(parameter_version=versions, agent_outputs=outputs), [])
+
+    def update() -> Any:
+        batch = coming.get(PATIENCE_S)
+        assert batch is not None
+        return parts.learner.update(batch)
+
+    def trouble() -> dict[str, str]:
+        return {actor.actor_id: actor.trouble for actor in parts.server.service.actors()}
+
+    monkeypatch.setattr(senders, "REFUSED_S", 0.0)
+    try:
+        for actor in (honest, hostile):
+            actor.handshake()
+        for _ in range(MAX_SKIPPED_IN_A_ROW + 1):
+            push(honest, 0.0)
+            push(hostile, 1e25)
+            assert update() is None
+        assert parts.learner.updates_skipped == MAX_SKIPPED_IN_A_ROW + 1
+        monkeypatch.setattr(senders, "REFUSED_S", 60.0)
+        push(honest, 0.0)
+        push(hostile, 1e25)
+        assert update() is None
+        for _ in range(2):
+            push(hostile, 0.0)
+            push(honest, 0.0)
+        assert update() is not None, "of the honest actor's alone"
+        wait_until(lambda: "not finite" in trouble()["actor-1"], what="refusal")
+        assert trouble()["actor-0"] == ""
+        assert parts.recorder.interval()["unrolls_refused"] == 4
+    finally:
+        honest.close()
+        hostile.close()
+    named = [record.getMessage() for record in caplog.records if "was skipped" in record.message]
+    assert len(named) == 1 and named[0].startswith("actor-1: "), named

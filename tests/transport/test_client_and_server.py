@@ -49,6 +49,7 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
         array[...] = 0  # the actor reuses its arrays
     report = learner.reports.get(timeout=PATIENCE_S)
     assert report == PushReport(
+        actor_name=report.actor_name,
         num_unrolls=4,
         parameter_version=12,
         episodes=[Episode(-21.0, 900), Episode(3.5, 40)],

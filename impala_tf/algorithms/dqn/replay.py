@@ -47,7 +47,7 @@ class Replayed(BatchUses):
     def arrival(self, batch: Unroll | None, learners: int) -> Iterator[tuple[Sample | None, int]]:
         """Yields samples once there are enough steps; yields None for them if `batch` is None."""
         if batch is not None:
-            self.replay.add(tree.map_structure(np.asarray, batch))
+            self.replay.add(tree.map_structure(np.asarray, batch._replace(actor=())))
         self._missing -= self._steps_per_batch
         if self._missing > 0:
             return
