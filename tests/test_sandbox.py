@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import benchmark
+import mutants
 import numpy as np
 import one_process
 import pytest
@@ -131,6 +132,18 @@ def test_one_process_has_the_formulas_of_the_project(seed: int = 3) -> None:
     np.testing.assert_allclose(here.policy_gradient, there.policy_gradient, rtol=1e-5)
     np.testing.assert_allclose(here.baseline, there.baseline, rtol=1e-5)
     np.testing.assert_allclose(here.entropy / there.steps, there.entropy, rtol=1e-5)
+
+
+def test_a_mutant_is_one_small_change(tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    file.write_text('"""é 1 + 1"""\nx: int = min(1.5, 2) if 3 < 4 and not True else f"{5}"\n')
+    found = {(mutant.old, mutant.new) for mutant in mutants.mutants_of(file)}
+    assert ("3 < 4", "(3 <= 4)") in found
+    assert ("not True", "(True)") in found
+    assert ("min(1.5, 2)", "(max(1.5, 2))") in found
+    for mutant in mutants.mutants_of(file):
+        text = file.read_bytes()[mutant.start :].decode()
+        assert text.startswith(mutant.old) and mutant.line == 2
 
 
 @pytest.mark.slow
