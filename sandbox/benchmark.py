@@ -43,8 +43,7 @@ import psutil
 
 from impala_tf import config as configs
 from impala_tf.config import command_line, cores_here
-from impala_tf.measure import in_processes
-from impala_tf.measure.acting import Measured
+from impala_tf.measure.parts import Measured, What, environments_of, measure
 from impala_tf.processes.common import resolve
 from impala_tf.types import ActorReport, EnvironmentSpec, Unroll
 
@@ -122,8 +121,8 @@ def take_turns(turns: int, measures: Mapping[str, Callable[[], float]]) -> list[
       measures: {a variant's name: returns what is measured, per second}.
     """
     results: dict[str, list[float]] = {name: [] for name in measures}
-    for turn, (name, measure) in itertools.product(range(turns), measures.items()):
-        results[name].append(measure())
+    for turn, (name, measured) in itertools.product(range(turns), measures.items()):
+        results[name].append(measured())
         print(f"turn {turn + 1}: {results[name][-1]:10,.0f} agent steps/s  {name}", flush=True)
     first, *_ = medians = [statistics.median(values) for values in results.values()]
     for name, median in zip(results, medians, strict=True):
@@ -156,9 +155,9 @@ def environments_alone(flags: list[str]) -> float:
     return 1e6 * cores_here() / part_of("environment", flags).core_us_per_step
 
 
-def part_of(part: in_processes.What, flags: list[str]) -> Measured:
+def part_of(part: What, flags: list[str]) -> Measured:
     """Measures a part of a run, as --mode=benchmark does."""
-    return in_processes.measure(part, *resolve(command_line.parse([LEVEL, *flags])), 5.0)
+    return measure(part, *resolve(command_line.parse([LEVEL, *flags])), 5.0)
 
 
 def parts(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
@@ -170,7 +169,7 @@ def parts(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
         take_turns(options.turns, measures)
 
 
-def part_speed_of(part: in_processes.What, flags: list[str]) -> float:
+def part_speed_of(part: What, flags: list[str]) -> float:
     """Measures a part of a run; returns agent steps per second."""
     return part_of(part, flags).steps_per_s
 
@@ -363,7 +362,6 @@ def played_unroll(config: configs.Config, spec: EnvironmentSpec, agent: Any) -> 
     from impala_tf.actor.acting import OwnActing
     from impala_tf.actor.actor import Actor
     from impala_tf.agents.policy import OwnNetwork
-    from impala_tf.measure.acting import environments_of
 
     num_envs, unrolls = config.process.envs_per_actor, []
     arrays = [variable.numpy() for variable in agent.variables]

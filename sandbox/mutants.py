@@ -3,8 +3,9 @@
     python sandbox/mutants.py [--number=60] [--seed=1] [FILE ...]
 
 A mutant is a copy of the code with one other comparison, operator, constant, condition or call of
-min or max. It is killed if a fast test of the file's package fails on it. Without FILE, mutants are
-drawn from the mathematics and the protocol. Exit status 1: more than a tenth of them are alive.
+min or max. It is killed if a fast test of the file's package, or one that imports the file, fails.
+Without FILE, mutants are drawn from the mathematics and the protocol. Exit status 1: more than a
+tenth of them are alive.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ast
 import copy
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -115,11 +117,15 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
     end = mutant.start + len(mutant.old.encode())
     assert whole[mutant.start : end].decode() == mutant.old
     file.write_bytes(whole[: mutant.start] + mutant.new.encode() + whole[end:])
-    # Tests that name the module come first: they are the likeliest to notice.
-    tests = sorted(
-        (project / "tests" / package).rglob("test_*.py"),
-        key=lambda test: inside.stem not in test.read_text() and inside.stem not in test.name,
-    )
+    # Tests that name the module, wherever they are; first those of its package.
+    module = f"impala_tf.{package}.{inside.stem}"
+    from_package = re.compile(rf"impala_tf\.{package} import .*\b{inside.stem}\b|{module}\b")
+    tests = [
+        test
+        for test in sorted((project / "tests").rglob("test_*.py"), key=lambda path: path.parts)
+        if package in test.parts or from_package.search(test.read_text())
+    ]
+    tests.sort(key=lambda test: (not from_package.search(test.read_text()), str(test)))
     fast = f"not ({' or '.join(SLOW.split())})"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", fast]
     try:

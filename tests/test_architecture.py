@@ -62,7 +62,7 @@ def test_an_actor_imports_tensorflow_only_if_it_computes_with_it() -> None:
     loaded = loaded_by("impala_tf.processes.actor_main")
     assert "grpc" in loaded
     assert not loaded & HEAVY
-    assert not loaded_by("impala_tf.measure.acting") & HEAVY
+    assert not loaded_by("impala_tf.measure.parts") & HEAVY
 
 
 def test_the_record_of_an_algorithm_is_read_without_tensorflow() -> None:

@@ -32,7 +32,7 @@ class RunConfig:
     mode: Literal["train", "test", "report", "describe", "export", "benchmark"] = "train"
     """train; test: play whole games with the newest checkpoint of --logdir;
     report: write a page that compares the runs in --logdir;
-    describe: print the agent's layers, memory and speed on this machine, without a run;
+    describe: print the agent's layers and parameters, without a run;
     benchmark: measure every part of a run on this machine and the whole run: what limits it?
     export: write the agent in --logdir as a folder to share (--to)."""
     logdir: Derived[str] = DERIVED

@@ -58,8 +58,8 @@ COMMANDS = {
         ("logdir", "to", "checkpoint", "test_num_episodes", "trust_level_module"),
     ),
     "describe": Command(
-        "print an agent's layers, memory and speed on this machine",
-        ("level_name", "agent_name", "core", "width_scale", "precision", "batch_size"),
+        "print an agent's layers and parameters",
+        ("level_name", "agent_name", "core", "width_scale", "precision"),
     ),
     "benchmark": Command(
         "measure every part of a run on this machine, and what limits it",

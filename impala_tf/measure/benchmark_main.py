@@ -27,11 +27,10 @@ from impala_tf.config import (
     user_commands,
 )
 from impala_tf.logdir import Logdir
-from impala_tf.measure import in_processes
-from impala_tf.measure.acting import Measured
-from impala_tf.measure.in_processes import What
+from impala_tf.measure import parts as measuring
+from impala_tf.measure.parts import Measured, What
 from impala_tf.monitoring.bottleneck import ADVICE, bottleneck_of
-from impala_tf.monitoring.render import plain_table
+from impala_tf.monitoring.render import plain_table, wide_console
 from impala_tf.processes.common import resolve
 from impala_tf.types import EnvironmentSpec
 
@@ -87,7 +86,7 @@ def main(given: Given) -> int:
         "why": why,
         "advice": ADVICE[limit],
     }
-    console = in_processes.console_of()
+    console = wide_console()
     console.print(_table(parts, totals))
     text = (
         "\n{agent_name} on {level_name}, {cores} cores.\n"
@@ -99,7 +98,7 @@ def main(given: Given) -> int:
 
 def _measured(what: What, config: Config, spec: EnvironmentSpec) -> Measured:
     """Returns the measurements of a part by itself, for each agent step of a run."""
-    part = in_processes.measure(what, config, spec, _PART_S)
+    part = measuring.measure(what, config, spec, _PART_S)
     if what != "update" or configs.algorithm(config.loss.algorithm).replays:
         return part
     return part._replace(steps_per_s=part.steps_per_s / config.optimizer.updates_per_batch)

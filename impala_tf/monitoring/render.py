@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -54,6 +54,12 @@ def plain_line(status: Status | None) -> str:
 def _known(row: Row, **forms: str) -> list[str]:
     """Returns the formatted numbers that the row has."""
     return [form.format(row[name]) for name, form in forms.items() if row.get(name) is not None]
+
+
+def wide_console() -> Console:
+    """Returns standard output for tables, which a file gets in the width of a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
 
 
 def plain_table(*headings: str, texts: int = 1) -> Table:

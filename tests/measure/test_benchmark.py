@@ -11,8 +11,8 @@ import pytest
 
 from impala_tf.config import user_commands
 from impala_tf.environments import suites
-from impala_tf.measure import acting, in_processes
-from impala_tf.measure.acting import Measured
+from impala_tf.measure import parts
+from impala_tf.measure.parts import Measured
 from impala_tf.monitoring.bottleneck import ADVICE
 from tests.helpers.cores import pretend
 from tests.helpers.progress import only_tells
@@ -29,7 +29,7 @@ FLAGS = ("--mode=benchmark", "--level_name=CartPole-v1", "--updates_per_batch=2"
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
+    monkeypatch.setattr(parts, "measure", lambda what, *_: MEASURED[what])
     pretend(monkeypatch, 2)
 
 
@@ -116,9 +116,9 @@ def test_the_whole_run_stays_on_this_machine(
 def test_every_part_is_measured(run_here: RunHere) -> None:
     code, out, err = run_here(*FLAGS)
     assert code == 0, err
-    parts = re.findall(r"(\S+) +CPU.*? ([\d,]+) +([\d,]+) +\d+% +([\d,]+) MiB", out)
-    assert [name for name, *_ in parts] == ["environments", "inference", "updates"], out
-    for _, *figures in parts:
+    found = re.findall(r"(\S+) +CPU.*? ([\d,]+) +([\d,]+) +\d+% +([\d,]+) MiB", out)
+    assert [name for name, *_ in found] == ["environments", "inference", "updates"], out
+    for _, *figures in found:
         steps_per_s, core_us, memory_mb = (int(figure.replace(",", "")) for figure in figures)
         assert steps_per_s > 100 and core_us < 10_000 and memory_mb > 30, out
     assert re.search("limited by: (environments|inference|updates|transport)", out), out
@@ -136,7 +136,7 @@ def test_every_part_is_measured(run_here: RunHere) -> None:
 def test_environments_are_stepped_with_actions_that_they_take(flags: dict[str, Any]) -> None:
     config = resolved_config(**{"envs_per_actor": 2, **flags})
     spec = suites.spec(config.environment)
-    assert acting.environment(config, spec, 0.2).steps_per_s > 100
+    assert parts.environment(config, spec, 0.2).steps_per_s > 100
 
 
 @pytest.mark.slow
@@ -144,4 +144,4 @@ def test_environments_in_processes_of_their_own_are_measured() -> None:
     flags = {"environment_processes": True, "envs_per_actor": 2}
     config = resolved_config(level_name="Acrobot-v1", **flags)
     spec = suites.spec(config.environment)
-    assert in_processes.measure("environment", config, spec, 0.2).steps_per_s > 10
+    assert parts.measure("environment", config, spec, 0.2).steps_per_s > 10
