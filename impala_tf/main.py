@@ -100,7 +100,7 @@ def submit(given: Given) -> int:
     """Submits a run to its engine, or prints what it gets (--dry_run); returns the exit status."""
     from impala_tf.frontend.engines import registry
     from impala_tf.frontend.engines.engine import Hooks
-    from impala_tf.frontend.errors import ClusterError
+    from impala_tf.frontend.runner import ClusterError
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import mirroring, run_folder

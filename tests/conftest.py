@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis
@@ -16,6 +17,9 @@ from tests.helpers.disks import mounted
 from tests.helpers.sshd import running_sshd
 
 pytest_plugins = ["tests.helpers.run_fixtures"]
+
+# Where a test has a home of its own, ssh reads that one.
+os.environ["PATH"] = f"{Path(__file__).parent}/helpers/bin:{os.environ['PATH']}"
 
 # Quiet TensorFlow before anything imports it, in this process and in the ones that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

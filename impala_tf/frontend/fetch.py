@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from rich.console import Console
 
 from impala_tf.frontend import record, snapshot
-from impala_tf.frontend.connection import CommandRunner
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.machines import connected, good, on_all, problems
 from impala_tf.frontend.operate import report
-from impala_tf.frontend.parallel import connected, good, on_all, problems
+from impala_tf.frontend.runner import ClusterError, CommandRunner
 
 # What a machine may send, which may be rented: neither keys, nor what a later command runs.
 _RESULTS = re.compile(
@@ -28,13 +25,12 @@ _RESULTS = re.compile(
 )
 
 
-def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> int:
+def fetch(logdir: Path, to: Path | None) -> int:
     """Copies a run's results from learner 0's machine, and the logs of all machines.
 
     Args:
       logdir: the run's logdir, on this machine.
       to: the folder to copy into. Default: `logdir`.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
       1 if a machine cannot be asked, else 0.
@@ -49,7 +45,7 @@ def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> 
         tempfile.TemporaryDirectory(
             prefix=".fetch-", dir=target, ignore_cleanup_errors=True
         ) as aside,
-        connected(run.plan.nodes, run.passwords(), accept_new_host_keys) as machines,
+        connected(run.plan.nodes, run.passwords()) as machines,
     ):
 
         def copy(runner: CommandRunner) -> int:
@@ -75,10 +71,10 @@ def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) ->
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
                "--exclude=./.mirror-*", f"--exclude=./{snapshot.NAME}", "--hard-dereference",
                "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
-    stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
+    running = runner.start(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
     count = 0
     try:
-        with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
+        with tarfile.open(fileobj=running.output, mode="r|") as tar:
             for member in tar:
                 if not (target / member.name).resolve().is_relative_to(target.resolve()):
                     raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name!r}")
@@ -98,7 +94,7 @@ def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) ->
         raise ClusterError(f"{runner.node.name}: {logdir}: {error}; is that folder there?") from (
             error
         )
-    if (status := stream.finish()) > 1:  # 1: a log grew while it was read
+    if (status := running.finish()) > 1:  # 1: a log grew while it was read
         raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
     return count
 
@@ -110,13 +106,3 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
         shutil.copyfileobj(source, file)
     path.chmod(member.mode & 0o644 | 0o600)
     os.utime(path, (member.mtime, member.mtime))
-
-
-class _Reader(io.RawIOBase):
-    """A file of the chunks of a stream, for `tarfile`, which takes chunks of any size."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-
-    def read(self, size: int = -1) -> bytes:
-        return next(self._chunks, b"")

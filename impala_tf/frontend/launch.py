@@ -12,8 +12,6 @@ from typing import Any
 from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.claims import claimed, name_of
-from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Checked,
     Launcher,
@@ -21,12 +19,13 @@ from impala_tf.frontend.launcher import (
     new_record,
     refuse_to_begin_again,
 )
+from impala_tf.frontend.machines import Machines, connected, good, on_all, problems
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.node.state import CANCELLED
 from impala_tf.frontend.operate import end
-from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan, plan_of, warnings
 from impala_tf.frontend.record import Record, load
+from impala_tf.frontend.runner import ClusterError, CommandRunner, ask_agent
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
 
@@ -68,8 +67,7 @@ def launch(
             # could then not be stopped.
             if not starting.enter_context(claimed(f"launch into {name_of(logdir)}")):
                 raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
-            trusts = given.cluster.accept_new_host_keys
-            machines = connection.enter_context(connected(plan.nodes, passwords, trusts))
+            machines = connection.enter_context(connected(plan.nodes, passwords))
             launcher = Launcher(new_record(plan, given.without("fresh")), logdir, code)
             _check_and_start(given, launcher, machines, logdir, differences)
             starting.close()

@@ -16,12 +16,17 @@ from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import snapshot
 from impala_tf.frontend.claims import claimed
-from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError, NoCodeError, NotSetUpError
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.runner import (
+    ClusterError,
+    CommandRunner,
+    NoCodeError,
+    NotSetUpError,
+    ask_agent,
+)
 from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED

@@ -21,9 +21,9 @@ from impala_tf.frontend import (
     setup,
 )
 from impala_tf.frontend.engines import registry
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.plan import as_text, plan_of, wide_console
 from impala_tf.frontend.record import SSH, load
+from impala_tf.frontend.runner import ClusterError
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
 _LONGEST_S = 86400
@@ -74,17 +74,12 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         command.set_defaults(run=run, word=name)
         return command
 
-    def trusting(command: argparse.ArgumentParser) -> None:
-        text = "trust machines unknown to SSH"
-        command.add_argument("--accept_new_host_keys", action="store_true", help=text)
-
     for command in (
         add("setup", _setup, "copy the project to every machine, install its packages"),
         add("doctor", _doctor, "check every machine before a launch"),
     ):
         csv = "CSV of the machines"
         command.add_argument("--workers_csv_path", required=True, metavar="FILE", help=csv)
-        trusting(command)
     for name, run, text in _OF_A_RUN:
         command = add(name, run, text)
         command.add_argument(
@@ -94,8 +89,6 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         command.add_argument(
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
         )
-        if name != "attach":  # there, ssh itself asks
-            trusting(command)
 
     def option(name: str, *words: str, **settings: Any) -> None:
         commands.choices[name].add_argument(*words, **settings)
@@ -133,9 +126,8 @@ def _check_folders(options: argparse.Namespace) -> None:
 
 
 def _given(options: argparse.Namespace) -> Given:
-    names = ("workers_csv_path", "accept_new_host_keys")
-    flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
-    return Given({**flags, "logdir": getattr(options, "logdir", None) or "runs"})
+    logdir = getattr(options, "logdir", None) or "runs"
+    return Given({"workers_csv_path": options.workers_csv_path, "logdir": logdir})
 
 
 def _setup(options: argparse.Namespace) -> int:
@@ -144,13 +136,13 @@ def _setup(options: argparse.Namespace) -> int:
         if name not in _EXTRAS:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
     plan, passwords = plan_of(_given(options), sys.executable)
-    return setup.set_up(plan, passwords, options.accept_new_host_keys, extras)
+    return setup.set_up(plan, passwords, extras)
 
 
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords = plan_of(_given(options), sys.executable)
     print(as_text(plan), end="")
-    findings = preflight.examine(plan, passwords, options.accept_new_host_keys)
+    findings = preflight.examine(plan, passwords)
     return preflight.show(findings, wide_console())
 
 
@@ -181,7 +173,6 @@ def _by_engine(
     """
     run = registry.found(options.logdir, options.tmux_sess)
     function = getattr(run.engine, verb)
-    own["accept_new_host_keys"] = ("--accept_new_host_keys", options.accept_new_host_keys)
     given = {name: value for name, (_, value) in own.items()
              if value is not None and value is not False}  # fmt: skip
     for name in given.keys() - inspect.signature(function).parameters.keys():
@@ -207,7 +198,6 @@ def _watch(options: argparse.Namespace) -> int:
     return monitor.watch(
         logdir,
         lambda status: Display(status, interval_s=interval_s),
-        options.accept_new_host_keys,
     )
 
 
@@ -228,13 +218,13 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
     ("logs", _logs, "print the output of a process"),
     ("stop", _stop, "stop the processes of a run, and nothing else"),
-    ("restart", lambda o: operate.restart(_run_of(o), o.target, o.accept_new_host_keys),
+    ("restart", lambda o: operate.restart(_run_of(o), o.target),
      "restart a process, or all processes of a machine"),
-    ("add", lambda o: operate.add(_run_of(o), o.accept_new_host_keys),
+    ("add", lambda o: operate.add(_run_of(o)),
      "start the actors of rows that were appended to the workers CSV"),
-    ("revoke", lambda o: operate.revoke(_run_of(o), o.host, o.accept_new_host_keys),
+    ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
      "shut a machine out of a run: learners refuse its certificate"),
-    ("fetch", lambda o: fetch.fetch(_run_of(o), o.to, o.accept_new_host_keys),
+    ("fetch", lambda o: fetch.fetch(_run_of(o), o.to),
      "copy the run's files from its machines to this one"),
     ("attach", lambda o: operate.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),

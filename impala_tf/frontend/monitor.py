@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impala_tf.config import user_commands
-from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
+from impala_tf.frontend.machines import Machines, connected, good, on_all, problems
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.operate import MAY_BE_LOST, STOP_S, end_processes, lost_work
-from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.record import Record, load
+from impala_tf.frontend.runner import ClusterError, CommandRunner, ask_agent
 from impala_tf.frontend.status import Look, Status, look
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
@@ -60,20 +59,19 @@ def where_it_runs(record: Record, machines: Machines, logdir: Path) -> str:
     )
 
 
-def watch(logdir: Path, make_display: MakeDisplay, accept_new_host_keys: bool = False) -> int:
+def watch(logdir: Path, make_display: MakeDisplay) -> int:
     """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
 
     Args:
       logdir: the run's logdir, on this machine.
       make_display: see `impala_tf.frontend.launch.launch`.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
       0 if all learners finished or were stopped, or the run was left running; 1 if a learner
       failed, or may not have saved what it has learned.
     """
     record = load(logdir)
-    with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
+    with connected(record.plan.nodes, record.passwords()) as machines:
         for line in problems(machines.found):
             print(line, file=sys.stderr)
         return Monitor(Launcher(record, logdir), machines, logdir.resolve(), make_display).run()

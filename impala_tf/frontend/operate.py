@@ -12,18 +12,17 @@ from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError, command_line, user_commands
 from impala_tf.frontend import snapshot
-from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Launcher,
     claimed_start,
     orders_for,
     secrets_here,
 )
+from impala_tf.frontend.machines import Machines, connected, good, on_all, problems
 from impala_tf.frontend.node.state import ProcessSpec
-from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan, plan_of, spans
 from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.runner import ClusterError, CommandRunner, ask_agent
 from impala_tf.frontend.status import look
 from impala_tf.machine import certificates
 from impala_tf.machine.node import is_learner
@@ -39,7 +38,6 @@ def stop(
     logdir: Path,
     target: str | None = None,
     timeout_s: float = STOP_S,
-    accept_new_host_keys: bool = False,
 ) -> int:
     """Stops the processes of a run, and nothing else.
 
@@ -50,7 +48,6 @@ def stop(
       logdir: the run's logdir, on this machine.
       target: a process, or a machine, which means all of its processes. Default: all processes.
       timeout_s: how long to wait for the learners, and then for all processes.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
       1 if a process still runs or had to be killed, a learner may not have saved what it has
@@ -59,7 +56,7 @@ def stop(
     record = load(logdir)
     names = None if target is None else _processes_called(record.plan, target)
     nodes = record.plan.nodes if names is None else record.plan.nodes_of(names)
-    with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
+    with connected(nodes, record.passwords()) as machines:
         cancelled = {} if names else _cancel_launch(record, machines, logdir)
         ended = end(record, machines, logdir, timeout_s, names=names)
         lines = problems(machines.found) + problems(cancelled) + ended.lines + ended.lost
@@ -202,7 +199,7 @@ def end_processes(
     return on_all(runners, end_on)
 
 
-def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> int:
+def restart(logdir: Path, target: str) -> int:
     """Restarts a process, or all processes of a machine, even one that joins the run late.
 
     Learners of a group restart together.
@@ -210,13 +207,12 @@ def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> in
     Args:
       logdir: the run's logdir, on this machine.
       target: a process, or a machine, which means all of its processes.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     names = _processes_called(record.plan, target)
     launcher = Launcher(record, logdir)
     nodes = record.plan.nodes_of(names)
-    with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
+    with connected(nodes, record.passwords()) as machines:
         results = on_all(machines.reached(), lambda runner: _start_again(launcher, runner, names))
         lines = problems(machines.found) + problems(results)
     return report(lines, f"restarted {', '.join(sorted(names))}")
@@ -241,7 +237,7 @@ def _start_again(launcher: Launcher, runner: CommandRunner, names: Collection[st
         ask_agent(runner, "restart", {"names": present, "secrets": secrets}, 120.0)
 
 
-def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
+def add(logdir: Path) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
     If one of their machines cannot be reached, or was revoked, no row is added: its address may be
@@ -249,7 +245,6 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
 
     Args:
       logdir: the run's logdir, on this machine.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     # In the flags, the CSV and the logdir may be relative to another folder.
@@ -264,7 +259,7 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     known = {node.name: node for node in record.plan.nodes}
     plan = plan._replace(nodes=tuple(known.get(node.name, node) for node in plan.nodes))
     nodes = plan.nodes_of([process.name for process in new])
-    with connected(nodes, passwords, accept_new_host_keys) as machines:
+    with connected(nodes, passwords) as machines:
         refused = on_all(machines.reached(), launcher.refuse_revoked)
         if lines := problems(machines.found) + problems(refused):
             again = user_commands.frontend("add", f"--logdir={logdir}")
@@ -333,7 +328,7 @@ def _new_actors(record: Record, plan: Plan) -> list[ProcessSpec]:
     return [process for process in plan.processes if process.name not in before]
 
 
-def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
+def revoke(logdir: Path, host: str) -> int:
     """Shuts a machine out of a run for good, and whoever has a copy of its certificate.
 
     From then on, learners refuse the certificate; the run continues without the machine's actors.
@@ -341,7 +336,6 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
     Args:
       logdir: the run's logdir, on this machine.
       host: the machine.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     node = record.plan.machine_called(host)
@@ -352,7 +346,7 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
         machine for machine in record.plan.nodes if record.plan.role(machine) == "learner"
     ]
     nodes = [*with_learners, node]
-    with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
+    with connected(nodes, record.passwords()) as machines:
         results = on_all(
             [runner for runner in machines.reached() if runner.node != node],
             lambda runner: ask_agent(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import posixpath
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -18,21 +19,24 @@ from rich.text import Text
 from impala_tf.config import this_machine, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend import requirements
-from impala_tf.frontend.connection import (
-    PYTHONS_OWN_FIRST,
+from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.machines import connected, on_all
+from impala_tf.frontend.node import probe
+from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.frontend.runner import (
+    ClusterError,
     CommandRunner,
+    NotSetUpError,
     answer_of,
     ask_agent,
-    python_of,
 )
-from impala_tf.frontend.errors import ClusterError, NotSetUpError
-from impala_tf.frontend.inventory import Secret
-from impala_tf.frontend.node import probe
-from impala_tf.frontend.parallel import connected, on_all
-from impala_tf.frontend.plan import Plan
 
-PROBE = b"".join(Path(each).read_bytes() for each in (this_machine.__file__, probe.__file__))
+PROBE = "".join(Path(each).read_text() for each in (this_machine.__file__, probe.__file__))
 """The program that looks at a machine, and all that it needs, as text."""
+PYTHONS_OWN_FIRST = "import sys; sys.path.sort(key=lambda folder: folder == ''); "
+"""The beginning of a program for `python -c`, which searches the current folder first: a user's
+file there, such as random.py, must not hide Python's own module of that name.
+"""
 _GIB = 1 << 30
 _STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
 _Level = Literal["ok", "warning", "bad"]
@@ -51,9 +55,9 @@ _Verdict = tuple[str, _Level, str]
 _Checked = Mapping[str, list[Finding] | ClusterError]
 
 
-def examine(plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool) -> list[Finding]:
+def examine(plan: Plan, known: Mapping[str, Secret]) -> list[Finding]:
     """Returns the findings about every machine of a plan, machine by machine."""
-    with connected(plan.nodes, known, accept_new_host_keys) as machines:
+    with connected(plan.nodes, known) as machines:
         checked = on_all(machines.reached(), lambda runner: _check(plan, runner))
         reached = _reach(plan, machines.reached(), checked)
         connections = dict(machines.found)
@@ -81,18 +85,25 @@ def show(findings: list[Finding], console: Console) -> int:
 
 def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]:
     """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
-    done = runner.run(_probe_command(runner, task, question), PROBE, in_workdir=False)
+    done = runner.run(_probe_command(runner, task, question), in_workdir=False)
     if done.status != 0:
-        python = python_of(runner.node)
+        python = _python_of(runner.node)
         raise ClusterError(f"{runner.node.name}: cannot run {python}: {done.last_line}")
     answer: dict[str, Any] = answer_of(runner.node, done)
     return answer
 
 
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
-    # The program is sent as standard input: machines without the project must be able to run it.
-    read = f"{PYTHONS_OWN_FIRST}exec(sys.stdin.buffer.read({len(PROBE)}))"
-    return [python_of(runner.node), "-c", read, task, json.dumps(question)]
+    # The program itself is sent: machines without the project must be able to run it.
+    program = f"{PYTHONS_OWN_FIRST}exec({PROBE!r})"
+    return [_python_of(runner.node), "-c", program, task, json.dumps(question)]
+
+
+def _python_of(node: NodeSpec) -> str:
+    """Returns the interpreter of a machine, for a command in the home folder."""
+    if "/" not in node.python or node.python.startswith("~/"):
+        return node.python
+    return posixpath.join(node.workdir, node.python)
 
 
 def _check(plan: Plan, runner: CommandRunner) -> list[Finding]:
@@ -271,15 +282,11 @@ def _listening(runner: CommandRunner, question: Any) -> Iterator[list[tuple[str,
     with contextlib.ExitStack() as listening:
         printed = b""
         try:
-            stream = runner.stream(_probe_command(runner, "listen", question), in_workdir=False)
-            listening.enter_context(
-                contextlib.suppress(ClusterError)
-            )  # who cannot reach it says so
-            listening.callback(stream.finish)
-            stream.write(PROBE)
-            chunks = stream.chunks()
-            while b"\n" not in printed and (chunk := next(chunks, b"")):
-                printed += chunk
+            running = runner.start(_probe_command(runner, "listen", question), in_workdir=False)
+            # Who cannot reach it says so.
+            listening.enter_context(contextlib.suppress(ClusterError))
+            listening.callback(running.finish)
+            printed = running.output.readline()
             answers = [tuple(answer) for answer in json.loads(printed)]
         except (ClusterError, ValueError) as error:  # ValueError: it has printed what is wrong
             said = printed.decode(errors="replace").strip() or str(error)

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gzip
 import hashlib
 import platform
 import threading
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from impala_tf.config import user_commands
 from impala_tf.frontend import project, requirements
-from impala_tf.frontend.connection import (
-    PYTHONS_OWN_FIRST,
-    CommandRunner,
-    Stream,
-    cause,
-    lines_of,
-    until_input_ends,
-)
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
-from impala_tf.frontend.parallel import Machines, try_all
+from impala_tf.frontend.machines import Machines, try_all
 from impala_tf.frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
-from impala_tf.frontend.preflight import run_probe
+from impala_tf.frontend.preflight import PYTHONS_OWN_FIRST, run_probe
+from impala_tf.frontend.runner import ClusterError, CommandRunner, until_input_ends
 
 _VENV = REMOTE_PYTHON.removesuffix("/bin/python")
 _UV = ".uv/uv"
@@ -37,7 +29,6 @@ _OLDEST, _NEWEST = (".".join(map(str, version)) for version in requirements.PYTH
 def set_up(
     plan: Plan,
     known: Mapping[str, Secret],
-    accept_new_host_keys: bool,
     extras: Sequence[str] = (),
     root: Path = project.ROOT,
 ) -> int:
@@ -49,7 +40,6 @@ def set_up(
     Args:
       plan: the machines and their roles.
       known: {name of the node: password}.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
       extras: extras of pyproject.toml to install, such as worlds, procgen or retro.
       root: the project's folder.
     """
@@ -67,7 +57,7 @@ def set_up(
                 print(error, flush=True)
             raise
 
-    with contextlib.closing(Machines(known, accept_new_host_keys)) as machines:
+    with contextlib.closing(Machines(known)) as machines:
         try:
             results = try_all(plan.nodes, lambda node: node.name, work)
         except BaseException:
@@ -108,7 +98,7 @@ class Installer:
         self._uv = Path(uv.find_uv_bin())
         with self._uv.open("rb") as file:
             self._uv_digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self._uv_pieces: list[bytes] = []
+        self._uv_compressed = b""
         self._compressing = threading.Lock()
 
     def set_up(self, runner: CommandRunner) -> str:
@@ -161,7 +151,7 @@ class Installer:
         done = runner.run(["sha256sum", "--zero", "--", *self._digests])
         there = {line.partition("  ")[::2] for line in done.text.split("\0")}
         if not {(digest, name) for name, digest in self._digests.items()} <= there:
-            _send(runner, ["tar", "-x", "-f", "-", "--no-same-owner"], [self._archive])
+            _send(runner, ["tar", "-x", "-f", "-", "--no-same-owner"], self._archive)
 
     def _make_environment(self, runner: CommandRunner) -> None:
         node = runner.node
@@ -193,12 +183,11 @@ class Installer:
         )
         _send(runner, ["sh", "-c", script, _UV], self._compressed_uv(), "uv: ")
 
-    def _compressed_uv(self) -> list[bytes]:
-        """Returns uv in compressed pieces, which all machines share."""
-        with self._compressing:
-            if not self._uv_pieces:
-                self._uv_pieces = list(_compressed(self._uv))
-        return self._uv_pieces
+    def _compressed_uv(self) -> bytes:
+        with self._compressing:  # once for all machines
+            if not self._uv_compressed:
+                self._uv_compressed = gzip.compress(self._uv.read_bytes(), 1)
+        return self._uv_compressed
 
     def _install(self, runner: CommandRunner, wanted: Sequence[str]) -> None:
         """Installs packages in the pinned versions: with uv or, where that fails, with pip.
@@ -225,34 +214,21 @@ class Installer:
 
 
 def _send(
-    runner: CommandRunner, command: list[str], pieces: Iterable[bytes], before_error: str = ""
+    runner: CommandRunner, command: list[str], content: bytes, before_error: str = ""
 ) -> None:
     """Runs a command with this input. Raises ClusterError, with the cause, if it fails."""
-    stream = runner.stream(command)
-    broken = None
-    try:
-        for piece in pieces:
-            stream.write(piece)
-    except ClusterError as error:
-        broken = error  # If the command has ended, its output says why.
-    stream.close_input()
-    output = b"".join(stream.chunks()).decode(errors="replace")
-    _finish(runner, stream, before_error + cause(output))
-    if broken is not None:
-        raise broken
+    done = runner.run(command, content)
+    if done.status != 0:
+        raise ClusterError(f"{runner.node.name}: {before_error}{done.last_line}")
 
 
 def _watch(runner: CommandRunner, command: list[str]) -> None:
     """Runs an installation. Raises ClusterError with its last lines if it fails."""
-    stream = runner.stream(until_input_ends(command))
-    lines = map(str.strip, lines_of(stream.chunks()))
+    running = runner.start(until_input_ends(command))
+    lines = (line.decode(errors="replace").strip() for line in running.output)
     last = collections.deque(filter(None, lines), maxlen=_LAST_LINES)
-    _finish(runner, stream, " ".join(last))
-
-
-def _finish(runner: CommandRunner, stream: Stream, reason: str) -> None:
-    if stream.finish() != 0:
-        raise ClusterError(f"{runner.node.name}: {reason}")
+    if running.finish() != 0:
+        raise ClusterError(f"{runner.node.name}: {' '.join(last)}")
 
 
 def wrong_packages(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
@@ -292,11 +268,3 @@ def _by_hand(node: NodeSpec, wrong: Sequence[str]) -> str:
         return f"run {user_commands.install_horovod(Path(node.python))}"
     other = "" if node.is_local else ", or leave the column python empty"
     return f"install the versions that {project.CONSTRAINTS} pins{other}"
-
-
-def _compressed(path: Path) -> Iterator[bytes]:
-    gzip = zlib.compressobj(1, wbits=31)
-    with path.open("rb") as file:
-        while piece := file.read(1 << 17):
-            yield gzip.compress(piece)
-    yield gzip.flush()

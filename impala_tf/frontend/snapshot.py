@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from impala_tf.config import ConfigError
 from impala_tf.frontend import project
-from impala_tf.frontend.connection import CommandRunner
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.runner import ClusterError, CommandRunner
 from impala_tf.logdir import replace_file
 
 NAME = "code.tar.gz"

@@ -15,13 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.connection import NO_WORKDIR, CommandRunner, until_input_ends
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.machines import Machines, connected, try_all
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import NodeState, log_path, supervisor_log
-from impala_tf.frontend.parallel import Machines, connected, try_all
 from impala_tf.frontend.plan import NodeSpec, Plan, wide_console
 from impala_tf.frontend.record import Record, load
+from impala_tf.frontend.runner import NO_WORKDIR, ClusterError, CommandRunner, until_input_ends
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import OVER
 from impala_tf.printable import log_printer, printable_parts
@@ -60,7 +59,6 @@ def show_status(
     follow: bool = False,
     targets: tuple[str, ...] = (),
     problems: bool = False,
-    accept_new_host_keys: bool = False,
 ) -> int:
     """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
 
@@ -69,7 +67,6 @@ def show_status(
       follow: whether to show it again and again, until Ctrl-C; off a terminal, one below the other.
       targets: processes or machines; none: all. The sums are always those of all.
       problems: whether to show only what somebody has to look at.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Raises:
       ConfigError: a target is not of this run.
@@ -77,7 +74,7 @@ def show_status(
     record, console = load(logdir), wide_console()
     _names(record.plan, targets)
     with (
-        connected([], record.passwords(), accept_new_host_keys) as machines,
+        connected([], record.passwords()) as machines,
         Live(console=console, auto_refresh=False, transient=True) as live,
     ):
         answers = _look_at_all(record, machines)
@@ -134,7 +131,6 @@ def follow_log(
     name: str,
     follow: bool,
     host: str | None = None,
-    accept_new_host_keys: bool = False,
 ) -> int:
     """Prints the end of a log. With `follow`, also what is added until Ctrl-C.
 
@@ -143,11 +139,10 @@ def follow_log(
       name: a process, or "supervisor".
       follow: whether to go on.
       host: the machine whose supervisor is meant, if there are several.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record, show = load(logdir), log_printer()
     node = _machine_with(record.plan, name, host)
-    with connected([node], record.passwords(), accept_new_host_keys) as machines:
+    with connected([node], record.passwords()) as machines:
         runner = machines.found[node.name]
         if isinstance(runner, ClusterError):
             raise runner
@@ -155,8 +150,8 @@ def follow_log(
         log = supervisor_log(node.logdir, node.id) if is_supervisor else log_path(node.logdir, name)
         command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", str(log)]
         if follow:
-            for chunk in runner.stream(until_input_ends(command)).chunks():
-                show(chunk)
+            for line in runner.start(until_input_ends(command)).output:
+                show(line)
             return 0
         done = runner.run(command)
         if done.status != 0:

@@ -7,7 +7,7 @@ import pytest
 from impala_tf.frontend.record import load
 from tests.helpers.launched_run import windows
 from tests.helpers.runs import PROJECT
-from tests.helpers.sshd import running_sshd
+from tests.helpers.sshd import running_sshd, trust
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
@@ -76,7 +76,8 @@ def test_a_row_with_another_port_of_an_address_can_be_added(remote, tmp_path, ca
         (tmp_path / "second" / "work" / "impala_tf").symlink_to(PROJECT / "impala_tf")
         with remote.csv.open("a") as file:
             file.write(f"actor,127.0.0.1,,-1,127.0.0.1,{rest}\n")
-        assert remote.command("add", "--accept_new_host_keys") == 0, capfd.readouterr().err
+        trust(other)
+        assert remote.command("add") == 0, capfd.readouterr().err
         log = tmp_path / "second" / "work" / "logs" / "processes" / "actor-1.log"
         wait_until(lambda: log.exists() and "actor 1 is up" in log.read_text())
         same, new = load(remote.logdir).plan.nodes

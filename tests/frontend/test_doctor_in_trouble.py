@@ -2,11 +2,10 @@
 
 import pytest
 
-from impala_tf.frontend.connection import LocalRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError, NotSetUpError
 from impala_tf.frontend.main import main
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.preflight import run_probe
+from impala_tf.frontend.runner import ClusterError, LocalRunner, NotSetUpError, ask_agent
 from tests.helpers.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -42,10 +41,10 @@ def test_a_machine_that_is_lost_while_it_listens_does_not_hide_the_findings(
 ):
     """Nothing was said about any machine."""
 
-    def stream(runner, argv, in_workdir=True):
+    def start(runner, argv, in_workdir=True):
         raise ClusterError(f"{runner.node.name}: the connection was lost")
 
-    monkeypatch.setattr(LocalRunner, "stream", stream)
+    monkeypatch.setattr(LocalRunner, "start", start)
     assert main(["doctor", f"--workers_csv_path={run.csv}", f"--logdir={run.logdir}"]) == 1
     said = capfd.readouterr().out
     assert "  bad" in said and "the connection was lost" in said

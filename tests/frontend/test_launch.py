@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import load, save
+from impala_tf.frontend.runner import ClusterError
 from impala_tf.machine import supervision
 from tests.helpers.launched_run import windows
 from tests.helpers.ports import free_port
@@ -241,7 +241,7 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
 
 
 def test_wrong_input_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):
-    for name in ("ssh_login.SshConnector.connect", "connection.LocalRunner.run"):
+    for name in ("remote.SshRunner.run", "runner.LocalRunner.run"):
         monkeypatch.setattr(f"impala_tf.frontend.{name}", lambda *_: pytest.fail("connected"))
     flags = [f"--workers_csv_path={run.csv}", f"--logdir={run.logdir}"]
     code, _, err = run_here(*flags, "--level_name=CartPoel-v1")

@@ -9,6 +9,7 @@ import pytest
 
 from impala_tf.frontend import project
 from impala_tf.frontend.node.state import living_pids, read_states, start_ticks
+from tests.helpers.sshd import trust
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -53,6 +54,7 @@ class Elsewhere:
 def elsewhere(sshd, run, monkeypatch, tmp_path):
     """The machine. The run's logdir is relative, so that each machine has its own."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    trust(sshd)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(project, "files", functools.partial(project.files, root=run.project))
@@ -65,16 +67,16 @@ def elsewhere(sshd, run, monkeypatch, tmp_path):
 
 def test_the_same_stop_ends_them_once_the_machine_answers(run, elsewhere, capfd):
     """Until then, a launch is refused, and says how to end them."""
-    assert run.launch(detach=True, accept_new_host_keys=True) == 0
+    assert run.launch(detach=True) == 0
     wait_until(lambda: len(elsewhere.running()) == 2)
     capfd.readouterr()
     with elsewhere.away():
         assert run.command("stop", "--timeout_s=20") == 1
     said = capfd.readouterr().err
     assert f"{NAME}: processes may still run there; the same command tries again\n" in said
-    assert run.launch(detach=True, accept_new_host_keys=True) == 1
+    assert run.launch(detach=True) == 1
     said = capfd.readouterr().err
     assert f"{NAME}: " in said and "is in use by" in said and "stop --logdir=" in said
     assert run.command("stop", "--timeout_s=20") == 0
     assert elsewhere.running() == {}
-    assert run.launch(detach=True, accept_new_host_keys=True) == 0
+    assert run.launch(detach=True) == 0

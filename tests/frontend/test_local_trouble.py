@@ -10,12 +10,12 @@ from impala_tf.config import Given
 from impala_tf.frontend import snapshot
 from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.engines.engine import Hooks
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import new_record
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import supervisor_log
 from impala_tf.frontend.plan import plan_of
 from impala_tf.frontend.record import save
+from impala_tf.frontend.runner import ClusterError
 from tests.helpers.runs import PROJECT
 
 ROWS = "job,ip,tf_port\nlearner,10.0.0.1,8001\nactor,10.0.0.2,\n"

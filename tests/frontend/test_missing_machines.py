@@ -11,11 +11,10 @@ import pytest
 from cryptography import x509
 
 from impala_tf.frontend import project
-from impala_tf.frontend.connection import LocalRunner
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import cancelled_path, living_pids, read_state, state_path
 from impala_tf.frontend.record import load
+from impala_tf.frontend.runner import ClusterError, LocalRunner
 from impala_tf.machine import certificates, supervision
 from tests.helpers.waiting import wait_until
 
@@ -35,8 +34,8 @@ class OtherMachine(LocalRunner):
     def run(self, argv, *arguments, **settings):
         return super().run([*self._tmux, *argv], *arguments, **settings)
 
-    def stream(self, argv, *arguments, **settings):
-        return super().stream([*self._tmux, *argv], *arguments, **settings)
+    def start(self, argv, *arguments, **settings):
+        return super().start([*self._tmux, *argv], *arguments, **settings)
 
 
 @pytest.fixture
@@ -51,14 +50,14 @@ def one_is_missing(run, monkeypatch, tmp_path):
     tmux = tmp_path / "tmux"
     tmux.mkdir()
 
-    def open_runner(node, connector):
+    def open_runner(node, password):
         if not door.exists():
             raise ClusterError(f"{node.name}: nothing answers SSH at {node.ssh_host}:22")
         return OtherMachine(node._replace(logdir=str(run.project / "there")), tmux)
 
     files_of = functools.partial(project.files, root=run.project)
     monkeypatch.setattr(project, "files", files_of)
-    monkeypatch.setattr("impala_tf.frontend.ssh.SshRunner", open_runner)
+    monkeypatch.setattr("impala_tf.frontend.remote.SshRunner", open_runner)
     yield door
     subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
 

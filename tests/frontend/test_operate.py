@@ -87,25 +87,6 @@ def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
 
 
-def test_a_machine_with_a_new_host_key_is_used_if_that_is_accepted(remote, tmp_path, capfd):
-    assert remote.launch() == 0, capfd.readouterr().err
-    (tmp_path / ".ssh" / "known_hosts").unlink()
-    assert remote.command("restart", "actor-0") == 1
-    assert "pass --accept_new_host_keys" in capfd.readouterr().err
-    assert remote.command("restart", "actor-0", "--accept_new_host_keys") == 0
-    assert "restarted actor-0" in capfd.readouterr().out
-    with remote.csv.open("a") as file:
-        file.write(remote.csv.read_text().splitlines()[-1] + "\n")
-    for command in (
-        *(["add"], ["status"], ["logs", "supervisor"]),
-        *(["fetch", f"--to={tmp_path}/fetched"], ["stop", "actor-1"], ["stop"]),
-    ):
-        (tmp_path / ".ssh" / "known_hosts").unlink()
-        assert remote.command(command[0], "--accept_new_host_keys", *command[1:]) == 0, command
-    said = capfd.readouterr().out
-    assert "added actor-1" in said and "stopped: no process of the run is left" in said
-
-
 def test_the_launcher_and_status_say_what_ended_a_run_early(run, capfd):
     """Its frames are not why, and its log is on another machine."""
     reason = "--stop_at_return=40 is reached: the mean return is 53.6"

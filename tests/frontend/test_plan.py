@@ -12,12 +12,12 @@ from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import launcher, project
 from impala_tf.frontend import plan as plans
 from impala_tf.frontend.engines import ssh
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Row, Secret
 from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 from impala_tf.frontend.plan import NodeSpec, Plan, group_infos, make_plan, passwords
 from impala_tf.frontend.record import Launch, Record, folder, load, save, write
+from impala_tf.frontend.runner import ClusterError
 from tests.helpers import runs
 
 GIVEN = Given().replace(
@@ -26,7 +26,6 @@ GIVEN = Given().replace(
     workers_csv_path="w.csv",
     tmux_sess="mine",
     detach=True,
-    accept_new_host_keys=True,
     credentials="/keys",
 )
 FLAGS = ("--level_name=CartPole-v1",)

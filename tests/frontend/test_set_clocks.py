@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.gathering import Times
 from impala_tf.frontend.node.group import Membership
 from impala_tf.frontend.node.state import GroupInfo, NodeState, Orders
 from impala_tf.frontend.record import load
+from impala_tf.frontend.runner import LocalRunner
 from impala_tf.frontend.status import look
 from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
 from tests.frontend.test_supervisor import LEARNER, shell, supervise  # noqa: F401

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.connection import Completed, until_input_ends
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.runner import ClusterError, Completed, until_input_ends
 from impala_tf.machine.supervision import start_ticks
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.sshd import (
@@ -96,10 +95,10 @@ def test_a_command_that_hangs_times_out(runner):
 def test_a_long_command_ends_when_nobody_wants_it_any_more(runner, how):
     """Without a terminal, sshd leaves what it started running: an installation, for example."""
     script = "echo $$ > pid; sleep 1000 & echo up; wait"
-    stream = runner.stream(until_input_ends(["sh", "-c", script]))
-    assert next(stream.chunks()) == b"up\n"
+    running = runner.start(until_input_ends(["sh", "-c", script]))
+    assert running.output.readline() == b"up\n"
     pid = int(Path(runner.node.workdir, "pid").read_text())
-    {"finish": stream.finish, "lost": runner.close}[how]()
+    {"finish": running.finish, "lost": runner.close}[how]()
     wait_until(lambda: start_ticks(pid) is None, what="end of the command")
 
 
@@ -110,10 +109,8 @@ def test_a_login_shell_that_prints_disturbs_nothing(tmp_path):
         trust(noisy)
         runner = connect(noisy)
         assert runner.run(["echo", "one"]).text == "one\n"
-        stream = runner.stream(["sh", "-c", "echo two; cat; exit 4"])
-        stream.write(b"more")
-        stream.close_input()
-        assert (b"".join(stream.chunks()), stream.finish()) == (b"two\nmore", 4)
+        running = runner.start(["sh", "-c", "echo two; echo three >&2; exit 4"])
+        assert (sorted(running.output), running.finish()) == ([b"three\n", b"two\n"], 4)
         runner.close()
     with running_sshd(tmp_path / "other", "ForceCommand echo not available; exit 1") as other:
         trust(other)
@@ -133,7 +130,7 @@ def test_a_lost_connection_is_named_and_the_next_command_connects_again(runner):
 
 
 def test_a_machine_that_does_not_answer_is_named(sshd, monkeypatch):
-    monkeypatch.setattr("impala_tf.frontend.ssh_login.CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("impala_tf.frontend.remote.CONNECT_TIMEOUT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         started = time.monotonic()
@@ -148,64 +145,68 @@ def test_a_machine_that_does_not_answer_is_named(sshd, monkeypatch):
 # --- host keys ---
 
 
-def test_an_unknown_host_key_is_refused_or_remembered_if_the_user_says_so(sshd, known, capfd):
+def accept_new(home, how="accept-new"):
+    (home / "config").write_text(f"Host *\n  StrictHostKeyChecking {how}\n")
+
+
+@pytest.mark.parametrize("how", ["accept-new", "no"])
+def test_an_unknown_host_key_is_refused_unless_ssh_itself_would_take_it(
+    sshd, home, known, capfd, how
+):
     known.unlink()
     text = refusal(sshd)
     assert f"unknown host key ssh-ed25519 {fingerprint(sshd.host_key)}" in text
+    assert f"ssh -p {sshd.port} 127.0.0.1" in text
     assert not known.exists()
-    connect(sshd, accept=True).close()
+    accept_new(home, how)
+    connect(sshd).close()
     assert known.read_text() == f"[127.0.0.1]:{sshd.port} {public_key(sshd.host_key)}\n"
-    assert known.stat().st_mode & 0o777 == 0o600
     assert fingerprint(sshd.host_key) in capfd.readouterr().err
+    (home / "config").unlink()
     connect(sshd).close()
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-@pytest.mark.parametrize("accept", [False, True])
-def test_a_changed_host_key_is_always_refused(sshd, known, tmp_path, kind, accept):
+@pytest.mark.parametrize("how", ["ask", "accept-new", "no"])
+def test_a_changed_host_key_is_always_refused(sshd, home, known, tmp_path, kind, how):
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(other)], check=True)
     known.write_text(f"[127.0.0.1]:{sshd.port} {public_key(other)}\n")
-    text = refusal(sshd, accept=accept)
-    assert "the host key has CHANGED" in text
+    accept_new(home, how)
+    assert "the host key has CHANGED" in refusal(sshd)
     assert public_key(sshd.host_key) not in known.read_text()
 
 
-def test_a_host_key_of_the_csv_is_the_only_one_that_counts(sshd, known, tmp_path):
+def test_a_host_key_of_the_csv_is_the_only_one_that_counts(sshd, home, known, tmp_path):
     known.unlink()
+    accept_new(home)
     for right in (public_key(sshd.host_key), fingerprint(sshd.host_key)):
         connect(sshd, host_key=right).close()
     other = make_key(tmp_path / "other")
     for wrong in (public_key(other), fingerprint(other)):
-        assert f"not the CSV's host_key {wrong}" in refusal(sshd, accept=True, host_key=wrong)
+        assert f"not the CSV's host_key {wrong}" in refusal(sshd, host_key=wrong)
     assert not known.exists()
 
 
-def test_lines_of_known_hosts_mean_what_they_mean_to_openssh(sshd, known, tmp_path):
+def test_lines_of_known_hosts_mean_what_they_mean_to_openssh(sshd, home, known, tmp_path):
     other, key = public_key(make_key(tmp_path / "other")), public_key(sshd.host_key)
     name = f"[127.0.0.1]:{sshd.port}"
     for text in (
         f"[127.0.0.*]:*,!nobody {other}\n[127.0.0.*]:*,!nobody {key}\n",  # patterns, several keys
-        f"127.0.0.1 {key}\n",  # on any port
         f"@cert-authority * {other}\n{name} ssh-ed25519 AAA\n{name} {key}\n",  # a damaged line
     ):
         known.write_text(text)
         connect(sshd).close()
-    known.write_text(f"* {other}\n")
-    assert "CHANGED" in refusal(sshd, accept=True)
-    known.write_text(f"@cert-authority * {key}\n@revoked * {key}\n")
-    assert "unknown host key" in refusal(sshd), "markers are OpenSSH's own"
-
-
-def test_ssh_config_may_trust_new_machines_and_forget_them(sshd, home, known):
-    """As users of short-lived machines have it."""
-    known.unlink()
-    (home / "config").write_text(
-        "Host 127.0.0.1\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
-    )
-    for _ in range(2):
-        connect(sshd).close()
-    assert not known.exists()
+    known.write_text(f"{name} {key}\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", known], check=True, capture_output=True)
+    connect(sshd).close()
+    accept_new(home)
+    for text in (f"* {other}\n", f"{name} {key}\n@revoked * {key}\n", f"@revoked * {key}\n"):
+        known.write_text(text)
+        assert "CHANGED" in refusal(sshd)
+    (home / "config").unlink()
+    known.write_text(f"@cert-authority * {key}\n")
+    assert "unknown host key" in refusal(sshd), "certificates of hosts are OpenSSH's own"
 
 
 # --- logins ---
@@ -235,7 +236,7 @@ def test_keys_that_cannot_be_used_are_named(sshd, home):
 def test_a_machine_that_also_wants_a_second_factor_says_so(tmp_path):
     with running_sshd(tmp_path / "two", "AuthenticationMethods publickey,password") as two:
         trust(two)
-        assert "after a key, it also wants password" in refusal(two)
+        assert "it also wants password, which only a person can give" in refusal(two)
 
 
 # --- ~/.ssh/config ---
@@ -253,4 +254,4 @@ def test_an_alias_of_ssh_config_is_enough_and_columns_of_the_csv_win(sshd, home)
 
 def test_a_damaged_ssh_config_is_named(sshd, home):
     (home / "config").write_text("Host x\n  Prot 22\n")
-    assert "~/.ssh/config:" in refusal(sshd)
+    assert "bad configuration option" in refusal(sshd)

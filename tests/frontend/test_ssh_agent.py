@@ -55,8 +55,10 @@ def strict(tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize("only", ["", "IdentitiesOnly yes"])
-@pytest.mark.parametrize("identity", ["~/.ssh/work", "~/.ssh/work.pub", "%d/.ssh/work"])
+@pytest.mark.parametrize(
+    ("identity", "only"),
+    [("~/.ssh/work", ""), ("~/.ssh/work.pub", "IdentitiesOnly yes"), ("%d/.ssh/work", "")],
+)
 def test_the_agents_key_of_an_identity_file_comes_before_its_others(
     strict, home, agent, tmp_path, monkeypatch, identity, only
 ):

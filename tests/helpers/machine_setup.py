@@ -3,9 +3,8 @@
 from impala_tf.frontend import project
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.remote import SshRunner
 from impala_tf.frontend.setup import Installer
-from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector
 from tests.helpers.sshd import trust
 
 
@@ -16,7 +15,7 @@ class Setup:
         self.root = root
         node = sshd.node(workdir=str(workdir), python=python)
         trust(sshd)
-        self.runner = SshRunner(node, SshConnector({}, False))
+        self.runner = SshRunner(node)
         self.plan = Plan("impala", (node,), (ProcessSpec("actor-0", node.name, ()),), ())
 
     def installer(self, extras=()):

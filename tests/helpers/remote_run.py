@@ -9,6 +9,7 @@ from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from tests.helpers.ports import free_port
+from tests.helpers.sshd import trust
 from tests.helpers.stand_in import make_project
 
 
@@ -22,6 +23,7 @@ class Remote:
         (self.work / "impala_tf").symlink_to(
             project.ROOT / "impala_tf"
         )  # what `frontend setup` has put there
+        trust(sshd)
         self.logdir = tmp_path / "here" / "logs"
         self.csv = tmp_path / "w.csv"
         rest = f"127.0.0.1,{sshd.port},root,{sshd.user_key},{self.work},{sys.executable}"
@@ -31,7 +33,7 @@ class Remote:
 
     def launch(self, logdir="logs", **flags):
         config = Given().replace(workers_csv_path=str(self.csv), logdir=logdir, detach=True,
-            accept_new_host_keys=True, **flags,
+            **flags,
         )  # fmt: skip
         return launch(config, make_display=lambda status: pytest.fail("it is detached"))
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector
+from impala_tf.frontend.remote import SshRunner
+from impala_tf.frontend.runner import ClusterError
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 
@@ -116,10 +115,9 @@ def trust(*servers):
         file.writelines(each.known_hosts.read_text() for each in servers)
 
 
-def connect(sshd, accept=False, password=None, **changes):
+def connect(sshd, password=None, **changes):
     """Returns a runner for the server."""
-    passwords = {"node1": password} if password else {}
-    return SshRunner(sshd.node(**changes), SshConnector(passwords, accept))
+    return SshRunner(sshd.node(**changes), password)
 
 
 def refusal(sshd, **arguments):

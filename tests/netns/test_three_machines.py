@@ -15,8 +15,7 @@ from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.record import load
-from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector
+from impala_tf.frontend.remote import SshRunner
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.netns import HERE, network_of
 from tests.helpers.sshd import fingerprint
@@ -56,7 +55,7 @@ def processes_on(node):
     spec = NodeSpec(
         node.address, node.address, False, "/", "python3", "/", node.address, 22, "root"
     )
-    runner = SshRunner(spec, SshConnector({}, False))
+    runner = SshRunner(spec)
     try:
         return runner.run(["ps", "-e", "-ww", "-o", "args="]).text
     finally:
@@ -71,7 +70,7 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     monkeypatch.setenv("COLUMNS", "300")
     flag = f"--workers_csv_path={csv}"
 
-    assert main(["doctor", flag, "--accept_new_host_keys", "--logdir=runs"]) == 1
+    assert main(["doctor", flag, "--logdir=runs"]) == 1
     set_up = user_commands.frontend("setup")
     assert f"{nodes[0].workdir}: no such folder; run {set_up}" in printed(capfd)
     assert main(["setup", flag]) == 0

@@ -30,11 +30,11 @@ from impala_tf.frontend.engines.engine import (
     trains_there,
 )
 from impala_tf.frontend.engines.ray_cluster import Cluster, Run, Seen, end
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, sizes
 from impala_tf.frontend.record import Launch, earlier, write
+from impala_tf.frontend.runner import ClusterError
 from impala_tf.logdir import moved_aside
 from impala_tf.machine.supervision import ProcessState
 from impala_tf.printable import log_printer

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.config.addresses import split_host_port
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.runner import ClusterError
 from impala_tf.machine.supervision import STOP_TIMEOUT_S, ProcessState
 
 ANSWER_S = 5.0

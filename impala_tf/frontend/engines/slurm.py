@@ -30,10 +30,10 @@ from impala_tf.frontend.engines.engine import (
     print_process,
     trains_there,
 )
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.record import Launch, earlier, write
+from impala_tf.frontend.runner import ClusterError
 from impala_tf.logdir import Logdir, moved_aside, write_atomically
 from impala_tf.printable import log_printer
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from impala_tf.config import Given
 from impala_tf.frontend.engines.engine import Hooks
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import check_secrets, launch
 from impala_tf.frontend.operate import stop
 from impala_tf.frontend.plan import as_text, plan_of, warnings
 from impala_tf.frontend.record import Launch
+from impala_tf.frontend.runner import ClusterError
 from impala_tf.frontend.status import follow_log, show_status
 
 __all__ = ["follow_log", "job", "render", "show_status", "stop", "submit"]
