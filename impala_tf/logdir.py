@@ -28,6 +28,7 @@ class Logdir:
         self.path = path
         self.config = path / "config.json"  # every resolved flag, versions, protocol
         self.config_file = path / "config.yaml"  # the flags that repeat the run
+        self.run = path / "run.json"  # what the processes of this machine get from their parent
         self.metrics = path / "metrics.csv"  # one row per interval
         self.level_metrics = path / "metrics-levels.csv"  # also per level, if several
         self.tensorboard = path / "tensorboard"  # folder of the same metrics as TensorBoard events
@@ -38,6 +39,7 @@ class Logdir:
         self.callback_metrics = path / "callback_metrics.csv"  # what callbacks return
         self.agent = path / "agent.json"  # in place of config.json, in a folder that --to wrote
         self.processes = path / "processes"  # folder of the processes' logs
+        self.evaluator_run = self.processes / "evaluator-run.json"  # as `run`
         self.evaluator_log = self.processes / "evaluator.log"
         self.evaluator_result = self.processes / "evaluator.json"  # until the learner has read it
         self.credentials = path / "credentials"  # folder of the certificates, 0700, its files 0600

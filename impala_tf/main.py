@@ -32,6 +32,7 @@ from impala_tf.machine.process_lifetime import (
 )
 
 _HELP = ("-h", "--help")
+_RUN = "--run="
 
 # Imported when needed: the parent process of a local run does not load TensorFlow, and actors load
 # it only with some flags.
@@ -151,13 +152,21 @@ def _values(given: Given) -> Mapping[str, Any]:
     return {**configs.to_dict(resolve(given)[0]), "logdir": given["logdir"]}
 
 
-def _command(arguments: list[str]) -> int:
+def _command(arguments: list[str], is_child: bool) -> int:
     """Runs a command line, with or without a subcommand; returns the exit status.
+
+    Args:
+      arguments: the words after the program.
+      is_child: whether a parent has started this process; only then they may name a run's file.
 
     Raises:
       ConfigError: the command or an argument is invalid.
     """
     name, rest = arguments[0] if arguments else "", arguments[1:]
+    if is_child and name.startswith(_RUN):
+        from impala_tf.processes import run_file
+
+        return run(run_file.read(arguments))
     if command_line.program() != "impala" or (name.startswith("-") and name not in _HELP):
         return run(command_line.parse(arguments, _values))
     from impala_tf.config import help_pages
@@ -213,10 +222,10 @@ def _completion(shell: list[str]) -> str:
 
 def main() -> int:
     """Parses the flags and runs; invalid input is reported in one line per problem, status 2."""
-    stop_with_parent()
+    is_child = stop_with_parent()
     print_stacks_on_request()
     try:
-        status = _command(sys.argv[1:])
+        status = _command(sys.argv[1:], is_child)
         say_done()
         return status
     except ConfigError as error:

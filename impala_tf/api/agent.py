@@ -118,7 +118,9 @@ class Agent:
         return _Followed(level.env, level.repeats, self)
 
     def _make_level(self) -> suites.Level:
+        # Another agent of this process may have had other ones.
         trained_flags.use_modules_of(self._player.logdir.path, self._player.environment)
+        suites.keep_offsets(self._player.environment, self._player.spec.offsets)
         return suites.make_single(self._player.environment, _seed(self._player))
 
     def _check(self, observation: Any) -> None:

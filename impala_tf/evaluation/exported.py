@@ -58,6 +58,7 @@ def seen(spec: EnvironmentSpec) -> dict[str, Any]:
         "stacked_frames": spec.stacked_frames,
         "actions": dataclasses.asdict(spec.actions),
         "levels": len(spec.levels),
+        "offsets": spec.offsets,
     }
     return dict(json.loads(json.dumps(properties)))  # converts tuples to lists
 

@@ -161,11 +161,14 @@ def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> Non
         signal.raise_signal(signal_number)
 
 
-def stop_with_parent() -> None:
+def stop_with_parent() -> bool:
     """Asks this process to stop (SIGTERM) when its parent ends, if PARENT_VARIABLE is set.
 
     Call this first: the parent may end while this process is still importing TensorFlow. From here
     on, the parent takes any end without `say_done` for a failure.
+
+    Returns:
+      whether it is set.
     """
     # Removed from the environment, because it does not apply to this process's own children.
     parent = os.environ.pop(PARENT_VARIABLE, None)
@@ -175,6 +178,7 @@ def stop_with_parent() -> None:
         os.set_inheritable(int(told), False)
         _told.append(int(told))
         os.write(int(told), BEGAN)
+    return bool(parent)
 
 
 def say_done() -> None:

@@ -16,6 +16,7 @@ from impala_tf.config import Config, Given
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
+from impala_tf.processes import provenance
 from impala_tf.types import EnvironmentSpec
 
 
@@ -30,6 +31,8 @@ def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
     stop = StopRequest()
     stop.install()
     config, spec = resolve(given)
+    provenance.keep_offsets(config.environment, provenance.read(logdir_of(config)))
+    spec = suites.spec(config.environment)
     stop.install()  # again: a level's code may have replaced the handlers
     return config, spec, logdir_of(config), stop
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -18,12 +17,14 @@ from typing import Any, NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.callbacks import Callback
-from impala_tf.config import Config, Given, user_commands
+from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import Command, SupervisedProcess
 from impala_tf.monitoring.notes import FOR_USER
+from impala_tf.processes import run_file
 from impala_tf.processes.common import same_folder
+from impala_tf.types import EnvironmentSpec
 
 _NICER = 10  # a tenth of a core if all are busy; with 19, a video would take ten times as long
 _LONGEST_S = 3600.0  # for each level: a game may never end
@@ -68,10 +69,11 @@ class Evaluator(Callback):
 
     Args:
       config: the run's config, with --eval_every, --video_every or both.
+      spec: the level's specification.
       logdir: the run's folder.
       publish: called with each result, and the environment frames of the last row. May raise
         OSError.
-      program: the program and its first arguments; () for the real one.
+      program: what is put before the evaluator's command; for tests.
 
     Attributes:
       process: the process that runs, or has ended and was not collected yet; None if there is none.
@@ -82,22 +84,22 @@ class Evaluator(Callback):
     def __init__(
         self,
         config: Config,
+        spec: EnvironmentSpec,
         logdir: Logdir,
         publish: Callable[[Result, int], None],
         program: Sequence[str] = (),
     ) -> None:
         every = {"eval_every": config.run.eval_every, "video_every": config.run.video_every}
         self._every = {flag: frames for flag, frames in every.items() if frames is not None}
-        self._given = Given.of(config).replace(
-            job_name="evaluator",
+        self._config = configs.replace(
+            config,
             device="cpu",
             checkpoint="newest",
-            fresh=False,
             callbacks="",
             environment_processes=False,  # it can take its time: the learner needs the cores
         )
-        self._program = program or (sys.executable, *user_commands.program())
-        self._logdir = logdir
+        self._spec, self._logdir = spec, logdir
+        self._program = program
         self._publish = publish
         self.longest_s = _LONGEST_S * len(suites.levels(config.environment))
         self.longest_end_s = _LONGEST_END_S
@@ -163,10 +165,14 @@ class Evaluator(Callback):
     def _begin(self, due: Collection[str]) -> None:
         self._due = due
         self._tidy_up()
-        flags = configs.to_flags(self._given.replace(**dict.fromkeys(self._every.keys() - due)))
+        others = dict.fromkeys(self._every.keys() - due)
+        run_file.write(
+            self._logdir.evaluator_run, configs.replace(self._config, **others), self._spec
+        )
+        words = run_file.command(self._logdir.evaluator_run, "evaluator")
         command = Command(
             "evaluator",
-            ("nice", "-n", str(_NICER), *self._program, *flags),
+            ("nice", "-n", str(_NICER), *self._program, *words),
             workdir=str(Path.cwd()),
             log_path=str(self._logdir.evaluator_log),
             max_restarts=0,

@@ -160,7 +160,7 @@ class LearnerParts:
                 )
                 writers["evaluations"] = self.evaluations
             if config.run.eval_every is not None or config.run.video_every is not None:
-                self.evaluator = Evaluator(config, logdir, self._publish)
+                self.evaluator = Evaluator(config, spec, logdir, self._publish)
             self.callbacks = self._make_callbacks(level_rows)
             writers["callbacks"] = self.callbacks
         uses = self.learner.uses

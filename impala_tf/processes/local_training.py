@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
+from impala_tf.config import Config, ConfigError, Given, command_line
+from impala_tf.environments import suites
 from impala_tf.learner import callbacks
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
@@ -27,6 +27,8 @@ from impala_tf.monitoring.metrics import Row
 from impala_tf.processes import (
     evaluator,
     mirroring,
+    provenance,
+    run_file,
     run_folder,
     tensorflow_startup,
     warm_start,
@@ -101,6 +103,8 @@ class LocalTraining:
             if self.moved is not None:
                 print(f"the run that was in {self.logdir.path} is now in {self.moved}")
             mirroring.bring_back(config, self.spec, self.logdir, print)
+            provenance.keep_offsets(config.environment, provenance.read(self.logdir))
+            self.spec = suites.spec(config.environment)
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
             self._held = held.pop_all()
         self.config = configs.replace(config, learner_hosts=address, fresh=False)
@@ -119,6 +123,7 @@ class LocalTraining:
         _prepare(self.logdir)
         certificates.ensure(credentials_dir(self.config))
         self._node = Node(self._on_event, self.config.cluster.max_hours)
+        run_file.write(self.logdir.run, self.config, self.spec)
         for command in _commands(self.config, self.logdir, self.environment):
             self._node.add(command).start()
 
@@ -258,10 +263,9 @@ def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) ->
 
     def command(job_name: str, task: int) -> Command:
         name = f"{job_name}-{task}"
-        flags = configs.to_flags(Given.of(config).replace(job_name=job_name, task=task))
         return Command(
             name,
-            (sys.executable, *user_commands.program(), *flags),
+            run_file.command(logdir.run, job_name, task),
             workdir=str(Path.cwd()),
             log_path=str(logdir.processes / f"{name}.log"),
             environment=environment,

@@ -100,6 +100,7 @@ def of_exported(given: Given) -> Player:
     folder = Path(given["logdir"])
     about = exported.read(folder)
     flags = as_exported(given, about.flags)
+    suites.keep_offsets(flags.environment, about.level.get("offsets", ()))
     with same_folder():
         spec = suites.spec(flags.environment)
     agent = exported.ExportedAgent(folder, about, spec)

@@ -19,10 +19,12 @@ from impala_tf.config import (
     ClusterConfig,
     Config,
     ConfigError,
+    EnvironmentConfig,
     cores_here,
     memory_here,
     user_commands,
 )
+from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, read_json
 from impala_tf.types import EnvironmentSpec
 
@@ -131,9 +133,27 @@ def read(logdir: Logdir) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{logdir.config}: is not a run's config.json ({error!r})") from None
-    if not all(isinstance(described.get(part), dict) for part in ("flags", "sources")):
+    parts = [described.get("flags"), described["sources"], described.get("level", {})]
+    if not all(isinstance(part, dict) for part in parts):
         raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)")
     return described
+
+
+def keep_offsets(env: EnvironmentConfig, described: Mapping[str, Any]) -> None:
+    """Makes this process subtract from a level's observations what a run has subtracted.
+
+    Days later, a look at the level may find other offsets, which the agent has not learned with.
+
+    Args:
+      env: the flags of the level.
+      described: what config.json holds; {} if there is no run.
+
+    Raises:
+      ConfigError: the run's offsets cannot be those of this level.
+    """
+    level = described.get("level", {})
+    if level.get("level_name") == env.level_name and "offsets" in level:
+        suites.keep_offsets(env, level["offsets"])
 
 
 def machine() -> str:

@@ -56,7 +56,9 @@ def as_trained(given: Given) -> Given:
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
     flags = {name: value for name, value in described["flags"].items() if name not in _NOT_KEPT}
-    return _trusted(given, flags, logdir.config)
+    merged = _trusted(given, flags, logdir.config)
+    provenance.keep_offsets(merged.environment, described)
+    return merged
 
 
 def own_modules(given: Given) -> set[str]:

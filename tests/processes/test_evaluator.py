@@ -21,6 +21,7 @@ from impala_tf.processes import evaluator
 from impala_tf.processes.evaluator import Evaluator, Result
 from tests.helpers.games import WORLDS
 from tests.helpers.runs import rows
+from tests.helpers.samples import vector_spec
 from tests.helpers.waiting import wait_until
 
 # Plays with the "checkpoint" that it finds in a file: games, a video, or both, as its flags say.
@@ -28,12 +29,13 @@ PLAYS = """
 import json, os, pathlib, sys, time
 print(os.nice(0))
 run = pathlib.Path(sys.argv[1])
-due = {word.partition("=")[0] for word in sys.argv}
+flags = json.loads((run / "processes" / "evaluator-run.json").read_text())["flags"]
+due = {name for name, value in flags.items() if value}
 result = dict(environment_frames=int((run / "newest").read_text()))
-if "--eval_every" in due:
+if "eval_every" in due:
     row = dict(level_name="L", return_mean=7.0, episodes=3, played="other seeds", protocol="P")
     result |= dict(rows=[row], notes=["games were cut"])
-if "--video_every" in due:
+if "video_every" in due:
     (run / "videos").mkdir(exist_ok=True)
     video, gif = run / "videos" / "1.mp4", run / "videos" / ".1.gif"
     video.write_text("film"), gif.write_text("gif")
@@ -63,6 +65,7 @@ class Training:
         self.found: list[Result] = []
         self.evaluator = Evaluator(
             configs.replace(Config(), **every or {"eval_every": 1000}),
+            vector_spec(),
             self.logdir,
             lambda result, frames: self.found.append(result),
             (sys.executable, str(folder / "script.py"), str(self.logdir.path)),
