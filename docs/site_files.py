@@ -19,8 +19,7 @@ _FOLDERS = ("", "docs", "sandbox", "sandbox/curves", "examples")
 # The public interface. A new module of it gets a line here.
 _MODULES = (
     "impala_tf.api.run",
-    "impala_tf.api.agent",
-    "impala_tf.api.evaluation",
+    "impala_tf.api.trained",
     "impala_tf.callbacks",
     "impala_tf.config.algorithms",
     "impala_tf.types",

@@ -15,9 +15,8 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from impala_tf.api.agent import Agent, load
-    from impala_tf.api.evaluation import Evaluation, evaluate
     from impala_tf.api.run import Progress, Run, RunFailed, train
+    from impala_tf.api.trained import Agent, Evaluation, evaluate, load
     from impala_tf.callbacks import Callback
     from impala_tf.config.errors import ConfigError
 
@@ -48,8 +47,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Imported at the first use, because launchers and actors import this package, too.
 _PLACES = {
     **dict.fromkeys(("Progress", "Run", "RunFailed", "train"), "impala_tf.api.run"),
-    **dict.fromkeys(("Agent", "load"), "impala_tf.api.agent"),
-    **dict.fromkeys(("Evaluation", "evaluate"), "impala_tf.api.evaluation"),
+    **dict.fromkeys(("Agent", "Evaluation", "evaluate", "load"), "impala_tf.api.trained"),
     "Callback": "impala_tf.callbacks",
     "ConfigError": "impala_tf.config.errors",
 }

@@ -17,9 +17,7 @@ from numpy.lib import recfunctions
 from impala_tf.api import levels
 from impala_tf.config import ConfigError, python_values
 from impala_tf.logdir import Logdir
-from impala_tf.machine.node import TICK_S
 from impala_tf.monitoring import status
-from impala_tf.monitoring.live_display import Display
 from impala_tf.processes.local_run import display_of
 from impala_tf.processes.local_training import LocalTraining
 
@@ -77,7 +75,7 @@ class Run:
         self._last: status.Status | None = None  # kept while no status can be read
         if training.is_complete:
             if show:
-                print(training.complete_lines())
+                print(training.complete_lines)
             training.close()
             self._over.set()
             return
@@ -188,41 +186,18 @@ class Run:
     def _watch(self) -> None:
         """Runs in a thread of its own until the run is over."""
         training = self._training
-        display: Display | None = None
         try:
-            try:
-                display = display_of(training) if self._show else None
-                self._tick(display, display.note if display else lambda text: None)
-            finally:
-                training.close()
-                self._end_reason = training.end_reason
-                try:
-                    if display:
-                        display.stop(training.final_lines(), say_how_far=False)
-                finally:
-                    training.run_end_command()
-            training.raise_if_refused()
-            if failure := training.failure():
+            display = display_of(training) if self._show else None
+            failure = training.follow(self._stop.is_set, self._kill.is_set, display)
+            if failure:
                 raise RunFailed(failure)
         except BaseException as failure:  # `wait` raises it
             self._failure = failure
         finally:
+            training.close()
+            self._end_reason = training.end_reason
             atexit.unregister(self._end)
             self._over.set()
-
-    def _tick(self, display: Display | None, note: Callable[[str], None]) -> None:
-        training = self._training
-        while not training.over:
-            if self._kill.is_set():
-                training.kill()
-            if self._stop.is_set() and not training.stopping:
-                note("stopping: the learner writes a checkpoint")
-                training.stop()
-            training.tick(note)
-            if display:
-                display.update()
-            self._stop.wait(TICK_S) if not self._stop.is_set() else self._kill.wait(TICK_S)
-        training.tick(note)
 
 
 @python_values.errors_name_arguments()

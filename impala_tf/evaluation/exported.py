@@ -58,8 +58,10 @@ def seen(spec: EnvironmentSpec) -> dict[str, Any]:
         "stacked_frames": spec.stacked_frames,
         "actions": dataclasses.asdict(spec.actions),
         "levels": len(spec.levels),
-        "offsets": spec.offsets,
     }
+    offsets = [{"offsets": dict(part.offsets)} for part in (spec, *spec.parts)]
+    if any(each["offsets"] for each in offsets):
+        properties |= {**offsets[0], "parts": offsets[1:]}
     return dict(json.loads(json.dumps(properties)))  # converts tuples to lists
 
 

@@ -90,16 +90,24 @@ def play(
             env_output = environment.step(np.asarray(answer.action))
 
 
-def summary(episodes: list[Episode]) -> dict[str, Any]:
+def summary(episodes: Sequence[Episode], level: EnvironmentConfig | None = None) -> dict[str, Any]:
     """Returns statistics of the games' unclipped returns (sample standard deviation), JSON-able.
 
-    Only if games were cut, it has "games_cut", their number.
+    It has "games_cut" if games were cut, "normalized_mean" if the level has published scores, and
+    "level_name" if a level is given.
+
+    Args:
+      episodes: the games, at least one.
+      level: the flags of what was played.
     """
     returns = [episode.episode_return for episode in episodes]
+    mean = statistics.fmean(returns)
     cut = sum(isinstance(episode, CutGame) for episode in episodes)
+    normalized = None if level is None else suites.normalized(level, mean)
     return {
+        **({} if level is None else {"level_name": level.level_name}),
         "num_episodes": len(returns),
-        "mean": statistics.fmean(returns),
+        "mean": mean,
         "median": statistics.median(returns),
         "std": statistics.stdev(returns) if len(returns) > 1 else 0.0,
         "min": min(returns),
@@ -107,6 +115,7 @@ def summary(episodes: list[Episode]) -> dict[str, Any]:
         "episode_returns": returns,
         "episode_lengths": [episode.episode_length for episode in episodes],
         **({"games_cut": cut} if cut else {}),
+        **({} if normalized is None else {"normalized_mean": normalized}),
     }
 
 
@@ -157,25 +166,28 @@ def _normalized(rows: Sequence[Summary]) -> dict[str, float] | None:
     }
 
 
+def line(row: Summary, policy: str) -> str:
+    """Returns the result of a level in one line; `policy` is how actions were chosen."""
+    count = row["num_episodes"]
+    text = f"{row['level_name']}: {count} game{'s' * (count > 1)}, {policy} actions: " + ", ".join(
+        f"{name} {row[name]:.2f}" for name in ("mean", "median", "std", "min", "max")
+    )
+    return text + (f", normalised {row['normalized_mean']:.3f}" if "normalized_mean" in row else "")
+
+
 def table(report: Summary) -> Table:
     """Returns the result of `over_levels` as a table, with separate rows for unseen levels."""
     table = plain_table("level", "games", "mean return", "median", "normalised")
     for row in report["levels"]:
-        table.add_row(row["level_name"], *_cells(row))
-        if "unseen" in row:
-            table.add_row(f"{row['level_name']}, unseen levels", *_cells(row["unseen"]))
+        parts = {"": row, ", unseen levels": row.get("unseen")}
+        for where, part in parts.items():
+            if part is not None:
+                normalized = f"{part['normalized_mean']:.3f}" if "normalized_mean" in part else ""
+                means = f"{part['mean']:.2f}", f"{part['median']:.2f}"
+                name = f"{row['level_name']}{where}"
+                table.add_row(name, str(part["num_episodes"]), *means, normalized)
     for key, where in (("normalized", ""), ("normalized_unseen", ", unseen levels")):
         for name, value in report.get(key, {}).items():
             title = f"{name.replace('_', ' ')} of all{where}"
             table.add_row(title, "", "", "", f"{value:.3f}")
     return table
-
-
-def _cells(row: Summary) -> list[str]:
-    normalized = row.get("normalized_mean")
-    return [
-        str(row["num_episodes"]),
-        f"{row['mean']:.2f}",
-        f"{row['median']:.2f}",
-        "" if normalized is None else f"{normalized:.3f}",
-    ]

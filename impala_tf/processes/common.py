@@ -17,6 +17,7 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.processes import provenance
+from impala_tf.processes.run_file import Resolved
 from impala_tf.types import EnvironmentSpec
 
 
@@ -31,8 +32,7 @@ def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
     stop = StopRequest()
     stop.install()
     config, spec = resolve(given)
-    provenance.keep_offsets(config.environment, provenance.read(logdir_of(config)))
-    spec = suites.spec(config.environment)
+    spec = provenance.keep_offsets(spec, provenance.read(logdir_of(config)))
     stop.install()  # again: a level's code may have replaced the handlers
     return config, spec, logdir_of(config), stop
 
@@ -40,9 +40,13 @@ def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
 def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     """Returns the config with every flag filled in, and the level's spec.
 
+    Those of a run's file are filled in already, and its level was looked at.
+
     Raises:
       ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
+    if isinstance(given, Resolved):
+        return configs.replace(Config(), **given.flags), given.spec
     with same_folder():
         spec = suites.spec(given.environment)
     config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, EnvironmentConfig, Given, cores_here, user_commands
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
 from impala_tf.processes import players
-from impala_tf.processes.common import same_folder, seed_of
+from impala_tf.processes.common import same_folder
 from impala_tf.processes.players import Player
-from impala_tf.types import Episode
-
-# Games played in parallel: enough to fill a batch, but not so many that most wait for the last one.
-_MAX_ENVS = 16
 
 
 def main(given: Given) -> int:
@@ -38,15 +30,13 @@ def main(given: Given) -> int:
       ConfigError: there is no logdir or no complete checkpoint, the checkpoint is of another level
         or network, or a package is missing.
     """
-    agent = load(given)
-    frames, spec = agent.environment_frames, agent.spec
-    print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
-    result, lines = evaluate(agent)
-    show(lines)  # before anything is written, as the disk may be full or read-only
-    if not agent.is_exported:
-        print(f"written to {write(agent, result)}")
-    if agent.evaluation.video:
-        write_films(agent)
+    player = load(given)
+    frames, protocol = player.environment_frames, player.spec.protocol
+    print(f"{player.source} at {frames:,} frames; {protocol}", flush=True)
+    result = evaluate(player)
+    show(result)  # before anything is written, as the disk may be full or read-only
+    if path := write(player, result):
+        print(f"written to {path}")
     return 0
 
 
@@ -55,130 +45,90 @@ def load(given: Given) -> Player:
     if given.evaluation.video and importlib.util.find_spec("av") is None:
         install = user_commands.install_extra("learner")
         raise ConfigError(f"--video: needs the package av, which is in an extra: {install}")
-    agent = players.load(given, choose_device=True)
-    if agent.evaluation.video:  # before games are played in vain
+    player = players.load(given, choose_device=True)
+    if player.config.evaluation.video:  # before games are played in vain
         with same_folder():
-            suites.check_rendering(agent.environment)
-    return agent
+            suites.check_rendering(player.config.environment)
+    return player
 
 
-def show(found: Sequence[str | Table]) -> None:
-    """Prints the lines and tables from `evaluate`."""
-    console = Console()
-    for part in found:
-        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
-
-
-def evaluate(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
-    """Plays whole games of each level; returns the content of evaluation.json, and what to print.
+def evaluate(player: Player) -> dict[str, Any]:
+    """Plays whole games of each level; returns the content of evaluation.json.
 
     On generated levels, the agent also plays those that training did not use.
     """
-    rows = [_row(agent, index) for index in range(len(suites.levels(agent.environment)))]
-    notes = [f"{row['level_name']}: {note}" for row in rows if (note := games.cut_note(row))]
-    if len(rows) == 1:
-        (scores,) = rows
-        unseen = [scores["unseen"]] if "unseen" in scores else []
-        lines: list[str | Table] = [_line(row, agent) for row in (scores, *unseen)]
-    else:
-        scores = games.over_levels(rows)
-        lines = [games.table(scores)]
-    result = {
-        **scores,
-        "test_policy": agent.evaluation.test_policy,
-        "level_name": agent.spec.level_name,
-        "agent_name": agent.flags["agent_name"],
-        "protocol": agent.spec.protocol,
-        "checkpoint": str(agent.source),
-        "environment_frames": agent.environment_frames,
-        "seed": agent.flags["seed"],
+    config = player.config
+    rows = [_play(player, index) for index in range(len(suites.levels(config.environment)))]
+    return {
+        **(rows[0] if len(rows) == 1 else games.over_levels(rows)),
+        "test_policy": config.evaluation.test_policy,
+        "level_name": player.spec.level_name,
+        "agent_name": config.agent.agent_name,
+        "protocol": player.spec.protocol,
+        "checkpoint": str(player.source),
+        "environment_frames": player.environment_frames,
+        "seed": config.run.seed,
     }
-    return result, [*lines, *notes]
 
 
-def _row(agent: Player, index: int) -> dict[str, Any]:
+def _play(player: Player, index: int) -> dict[str, Any]:
     """Plays level `index`; returns its result, as `games.over_levels` takes it."""
-    levels = suites.levels(agent.environment)
+    env = player.config.environment
+    levels = suites.levels(env)
     level = levels[index]
     if len(levels) > 1:
         print(f"{level.level_name}:", flush=True)
-    row = {"level_name": level.level_name, **_scores(level, play(agent, agent.environment, index))}
-    if (unseen := suites.unseen(agent.environment, index)) is not None:
+    row = games.summary(player.play(env, index), level)
+    if (unseen := suites.unseen(env, index)) is not None:
         print(f"{level.level_name}, unseen levels:", flush=True)
         name = suites.suite_of(level).level_range(suites.levels(unseen)[index])
-        episodes = play(agent, unseen, index)
-        row["unseen"] = {"level_name": f"levels {name}", **_scores(level, episodes)}
+        of_unseen = games.summary(player.play(unseen, index), level)
+        row["unseen"] = {**of_unseen, "level_name": f"levels {name}"}
     return row
 
 
-def _scores(level: EnvironmentConfig, episodes: list[Episode]) -> dict[str, Any]:
-    scores = games.summary(episodes)
-    normalized = suites.normalized(level, scores["mean"])
-    return scores if normalized is None else {**scores, "normalized_mean": normalized}
+def show(result: games.Summary) -> None:
+    """Prints what `evaluate` returned."""
+    rows = result.get("levels", [result])
+    printed: list[str | Table] = [games.table(result)] if len(rows) > 1 else []
+    if not printed:
+        parts = [result, *([result["unseen"]] if "unseen" in result else [])]
+        printed += [games.line(part, result["test_policy"]) for part in parts]
+    console = Console()
+    notes = [f"{row['level_name']}: {note}" for row in rows if (note := games.cut_note(row))]
+    for part in [*printed, *notes]:
+        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
 
 
-def _line(row: dict[str, Any], agent: Player) -> str:
-    count = row["num_episodes"]
-    text = (
-        f"{row['level_name']}: {count} game{'s' * (count > 1)},"
-        f" {agent.evaluation.test_policy} actions: mean {row['mean']:.2f}, median"
-        f" {row['median']:.2f}, std {row['std']:.2f}, min {row['min']:.2f}, max {row['max']:.2f}"
-    )
-    return text + (f", normalised {row['normalized_mean']:.3f}" if "normalized_mean" in row else "")
+def write(player: Player, result: games.Summary) -> Path | None:
+    """Writes evaluation.json of a run, and with --video a video of one more game of each level.
 
+    Returns:
+      the path of evaluation.json; None for an exported folder, which gets only videos.
 
-def write(agent: Player, result: dict[str, Any]) -> Path:
-    """Writes evaluation.json; returns its path. Raises OSError if that fails."""
-    path = agent.logdir.path / "evaluation.json"
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
+    Raises:
+      OSError: a file cannot be written.
+    """
+    path = None
+    if player.agent is not None:
+        path = player.logdir.path / "evaluation.json"
+        write_atomically(path, json.dumps(result, indent=1) + "\n")
+    if player.config.evaluation.video:
+        _write_videos(player)
     return path
 
 
-def write_films(agent: Player) -> None:
-    """Plays one more game of each level, and writes it to an mp4 file."""
+def _write_videos(player: Player) -> None:
     from impala_tf.evaluation import video  # needs a package that not every machine has
 
-    levels = suites.levels(agent.environment)
+    levels = suites.levels(player.config.environment)
     for index, level in enumerate(levels):
         # The Hugging Face hub shows replay.mp4 beside the card of an agent.
-        name = "replay" if agent.is_exported else "evaluation"
+        name = "replay" if player.agent is None else "evaluation"
         name += f"-{configs.slug(level.level_name)}" if len(levels) > 1 else ""
-        path = agent.logdir.path / f"{name}.mp4"
+        path = player.logdir.path / f"{name}.mp4"
         print(f"playing one more game for {path}", flush=True)
         whole = path.absolute()  # a level may leave the current folder
-        with same_folder(), players.filmed(agent, index=index) as (pictures, fps):
+        with same_folder(), player.film(index=index) as (pictures, fps):
             video.write_mp4(whole, pictures, fps)
         print(f"written to {path}", flush=True)
-
-
-def play(
-    agent: Player, env: EnvironmentConfig, index: int = 0, num_threads: int = 0
-) -> list[Episode]:
-    """Plays whole games in the environments of `env`; see `games.play` for those that do not end.
-
-    Their seeds derive from --seed, and differ from those of training.
-
-    Args:
-      env: the flags of the level, or levels.
-      index: the index of the level, if `env` lists several.
-      num_threads: threads for native vector environments; 0: one per core.
-
-    Raises:
-      ConfigError: the level cannot be made, or returns rewards that are not finite.
-    """
-    num_games = agent.evaluation.test_num_episodes
-    num_envs = min(num_games, _MAX_ENVS)
-    seed = seed_of(agent.flags["seed"], "test")
-    episodes: list[Episode] = []
-    printed_at = time.monotonic()
-    with same_folder():
-        threads = num_threads or min(num_envs, cores_here())
-        vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
-        with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
-            for episode in agent.play(environment, env, index, num_envs, num_games, seed):
-                if episode is not None:
-                    episodes.append(episode)
-                if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:
-                    printed_at = time.monotonic()
-                    print(f"{len(episodes)} of {num_games} games played", flush=True)
-    return episodes

@@ -27,7 +27,6 @@ from impala_tf.processes.common import same_folder
 from impala_tf.types import EnvironmentSpec
 
 _NICER = 10  # a tenth of a core if all are busy; with 19, a video would take ten times as long
-_LONGEST_S = 3600.0  # for each level: a game may never end
 _LONGEST_END_S = 900.0  # 50 games of Atari with a residual network take five minutes
 _STOP_S = 5.0
 _POLL_S = 0.2
@@ -77,7 +76,6 @@ class Evaluator(Callback):
 
     Attributes:
       process: the process that runs, or has ended and was not collected yet; None if there is none.
-      longest_s: how long a process may take.
       longest_end_s: how long the end of a run may wait for one.
     """
 
@@ -98,14 +96,12 @@ class Evaluator(Callback):
             callbacks="",
             environment_processes=False,  # it can take its time: the learner needs the cores
         )
-        self._spec, self._logdir = spec, logdir
+        self._spec, self._logdir, self._publish = spec, logdir, publish
         self._program = program
-        self._publish = publish
-        self.longest_s = _LONGEST_S * len(suites.levels(config.environment))
         self.longest_end_s = _LONGEST_END_S
         self.process: SupervisedProcess | None = None
         self._frames = 0  # in the last row
-        self._next: dict[str, int] = {}  # by flag; in environment frames
+        self._began: dict[str, int] = {}  # {flag: the frames when a process last began for it}
         self._due: Collection[str] = ()  # the flags for which the process works
         self._saved_frames = 0  # of the newest checkpoint
         self._played_frames = 0  # of the last checkpoint that got games
@@ -120,19 +116,17 @@ class Evaluator(Callback):
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Passes on a complete result."""
         self._frames = int(row["environment_frames"])
-        if not self._next:
-            self._schedule(self._every)
-        self._collect()
-        if self.process is not None and self.process.runs_s > self.longest_s:
-            self._stop()
-            self._complain(f"it took longer than {self.longest_s / 60:.0f} minutes")
+        self._began = self._began or dict.fromkeys(self._every, self._frames)
+        if self.process is not None and self.process.over:
+            self._collect()
 
     def on_checkpoint(self, path: Path) -> None:
         """Starts a process if something is due and none is at work."""
         self._saved_frames = self._frames  # each checkpoint comes with a row
-        due = [flag for flag, frames in self._next.items() if self._frames >= frames]
+        due = [
+            f for f, every in self._every.items() if self._frames // every > self._began[f] // every
+        ]
         if due and self.process is None:
-            self._schedule(due)
             self._begin(due)
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
@@ -143,36 +137,25 @@ class Evaluator(Callback):
             checkpoint, but for no longer than `longest_end_s`.
         """
         deadline = time.monotonic() + self.longest_end_s
-
-        def goes_on() -> bool:
-            return time.monotonic() < deadline and may_wait()
-
-        self._await(goes_on)
-        if self.awaits_games and goes_on():
+        self._await(lambda: time.monotonic() < deadline and may_wait())
+        if self.awaits_games and may_wait() and time.monotonic() < deadline:
             self._begin(["eval_every"])
-            self._await(goes_on)
+            self._await(lambda: time.monotonic() < deadline and may_wait())
         if self.awaits_games and may_wait():
             minutes = self.longest_end_s / 60
             self._complain(f"the last one was not complete {minutes:.0f} minutes after training")
-        self._stop()
-        self._tidy_up()
         self._closed = True
-
-    def _schedule(self, flags: Collection[str]) -> None:
-        for flag in flags:
-            self._next[flag] = (self._frames // self._every[flag] + 1) * self._every[flag]
 
     def _begin(self, due: Collection[str]) -> None:
         self._due = due
+        self._began.update(dict.fromkeys(due, self._frames))
         self._tidy_up()
+        path = self._logdir.evaluator_run
         others = dict.fromkeys(self._every.keys() - due)
-        run_file.write(
-            self._logdir.evaluator_run, configs.replace(self._config, **others), self._spec
-        )
-        words = run_file.command(self._logdir.evaluator_run, "evaluator")
+        run_file.write(path, configs.replace(self._config, **others), self._spec)
         command = Command(
             "evaluator",
-            ("nice", "-n", str(_NICER), *self._program, *words),
+            ("nice", "-n", str(_NICER), *self._program, *run_file.command(path, "evaluator")),
             workdir=str(Path.cwd()),
             log_path=str(self._logdir.evaluator_log),
             max_restarts=0,
@@ -183,31 +166,28 @@ class Evaluator(Callback):
         self.process.start()
 
     def _await(self, goes_on: Callable[[], bool]) -> None:
+        """Waits for the process while `goes_on` says so, ends it, and passes on its result."""
         while self.process is not None and not self.process.over and goes_on():
             time.sleep(_POLL_S)
         self._collect()
 
     def _collect(self) -> None:
-        """Passes on the results of a process that has ended; logs once if it failed."""
-        if self.process is None or not self.process.over:
-            return
-        state, self.process = self.process.state, None
-        self._pass_on()
-        if state.state != "finished":
-            self._complain(state.detail)
-
-    def _pass_on(self) -> None:
-        """Passes on what the last process has written; nothing if it failed before that."""
-        if not self._logdir.evaluator_result.exists():
-            return
-        try:
-            result = Result(**json.loads(self._logdir.evaluator_result.read_text()))
-            if result.rows:
-                self._played_frames = result.environment_frames
-            _tell(result)
-            self._publish(result, self._frames)
-        except OSError as error:
-            self._complain(str(error))
+        """Ends the process, and passes on what it has written; logs once if it failed."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.stop()
+            process.join()
+            if process.state.state not in ("finished", "stopped"):
+                self._complain(process.state.detail)
+            try:
+                if self._logdir.evaluator_result.exists():
+                    result = Result(**json.loads(self._logdir.evaluator_result.read_text()))
+                    if result.rows:
+                        self._played_frames = result.environment_frames
+                    _log_result(result)
+                    self._publish(result, self._frames)
+            except OSError as error:
+                self._complain(str(error))
         self._tidy_up()
 
     def _complain(self, reason: str) -> None:
@@ -218,13 +198,6 @@ class Evaluator(Callback):
             what = "%s: no result: %s; see %s"
             _log.warning(what, flags, reason, self._logdir.evaluator_log, extra=FOR_USER)
 
-    def _stop(self) -> None:
-        process, self.process = self.process, None
-        if process is not None:
-            process.stop()
-            process.join()
-            self._pass_on()  # its games may be complete, and only the video was not
-
     def _tidy_up(self) -> None:
         """Removes the files that a process has left: results passed on, and incomplete ones."""
         for path in (self._logdir.evaluator_result, *self._logdir.videos.glob(".*")):
@@ -232,18 +205,13 @@ class Evaluator(Callback):
                 path.unlink(missing_ok=True)
 
 
-def _tell(result: Result) -> None:
+def _log_result(result: Result) -> None:
     for note in result.notes:
         _log.warning("%s", note, extra=FOR_USER)
+    frames = f"{result.environment_frames:,}"
     for row in result.rows:
-        _log.info(
-            "evaluation at %s frames: %s: mean return %.2f in %d games, %s; %s",
-            f"{result.environment_frames:,}",
-            row["level_name"],
-            row["return_mean"],
-            row["episodes"],
-            row["played"],
-            row["protocol"],
-        )
+        mean, played = f"mean return {row['return_mean']:.2f}", f"{row['episodes']} games"
+        _log.info("evaluation at %s frames: %s: %s in %s, %s; %s", frames, row["level_name"], mean,
+                  played, row["played"], row["protocol"])  # fmt: skip
     if result.video:
         _log.info("video: %s", result.video)

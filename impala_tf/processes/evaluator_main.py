@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +23,10 @@ from impala_tf.config import ConfigError, Given
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.processes import evaluate_main, players, tensorflow_startup
+from impala_tf.processes import players, tensorflow_startup
 from impala_tf.processes.common import resolve
 from impala_tf.processes.evaluator import Result
 from impala_tf.processes.players import Player
-
-if TYPE_CHECKING:
-    from impala_tf.processes.trained_agent import TrainedAgent
 
 _LONGEST_VIDEO_S = 300.0  # a game may never end
 _GIF_S = 10.0
@@ -46,11 +43,9 @@ def main(given: Given) -> int:
     try:
         tensorflow_startup.use_one_cpu_thread()
         tensorflow_startup.start_xla()
-        from impala_tf.processes import trained_agent
-
-        resolved = resolve(given)
+        config, spec = resolve(given)
         signal.signal(signal.SIGTERM, _stop)  # again: a level may have replaced the handler
-        evaluate(trained_agent.load(*resolved))
+        evaluate(players.load_checkpoint(config, spec))
     except ConfigError as error:
         if error.__cause__ is not None:  # such as what a level's own code raised
             traceback.print_exception(error.__cause__)
@@ -63,15 +58,15 @@ def _stop(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def evaluate(trained: TrainedAgent) -> None:
+def evaluate(player: Player) -> None:
     """Does what is due, and writes the `Result` after each part; see `main`."""
-    player, run = players.of_checkpoint(trained), trained.config.run
+    run = player.config.run
     logdir = Logdir(player.logdir.path.absolute())  # a level may leave the current folder
-    result = Result(trained.environment_frames)
+    result = Result(player.environment_frames)
     if run.eval_every is not None:
-        found = [_play(player, index) for index in range(len(suites.levels(player.environment)))]
-        rows = [{**trained.progress, **row} for row, _ in found]
-        result = result._replace(rows=rows, notes=[note for _, note in found if note])
+        count = len(suites.levels(player.config.environment))
+        rows, notes = zip(*(_play(player, index) for index in range(count)), strict=True)
+        result = result._replace(rows=rows, notes=[note for note in notes if note])
         write_atomically(logdir.evaluator_result, json.dumps(result._asdict()))
     if run.video_every is not None:
         video, gif = _film(player, logdir.videos)
@@ -80,23 +75,23 @@ def evaluate(trained: TrainedAgent) -> None:
 
 
 def _play(player: Player, index: int) -> tuple[Mapping[str, Any], str]:
-    """Plays level `index`; returns its columns of evaluation.csv, and what the user should know."""
-    level = suites.levels(player.environment)[index]
-    unseen = suites.unseen(player.environment, index)
-    env = unseen or player.environment
+    """Plays level `index`; returns its row of evaluation.csv, and what the user should know."""
+    env = player.config.environment
+    level, unseen = suites.levels(env)[index], suites.unseen(env, index)
     began_at = time.monotonic()
-    summary = games.summary(evaluate_main.play(player, env, index, num_threads=1))
-    note = games.cut_note(summary)
+    found = games.summary(player.play(unseen or env, index, num_threads=1), level)
+    note = games.cut_note(found)
     row = {
+        **player.progress,
         "level_name": level.level_name,
         "played": "unseen levels" if unseen else "other seeds",
-        "episodes": summary["num_episodes"],
-        **{f"return_{name}": summary[name] for name in ("mean", "std", "min", "max")},
-        "length_mean": sum(summary["episode_lengths"]) / summary["num_episodes"],
-        "normalized_return_mean": suites.normalized(level, summary["mean"]),
-        "policy": player.evaluation.test_policy,
+        "episodes": found["num_episodes"],
+        **{f"return_{name}": found[name] for name in ("mean", "std", "min", "max")},
+        "length_mean": sum(found["episode_lengths"]) / found["num_episodes"],
+        "normalized_return_mean": found.get("normalized_mean"),
+        "policy": player.config.evaluation.test_policy,
         "evaluation_s": time.monotonic() - began_at,
-        "protocol": suites.spec(suites.levels(env)[index]).protocol,
+        "protocol": suites.spec(suites.levels(unseen or env)[index]).protocol,
     }
     return row, f"evaluation of {level.level_name}: {note}" if note else ""
 
@@ -108,13 +103,13 @@ def _film(player: Player, folder: Path) -> tuple[Path, Path]:
     """
     from impala_tf.evaluation import video
 
-    levels = suites.levels(player.environment)
+    levels = suites.levels(player.config.environment)
     index = len(list(folder.glob("*.mp4"))) % len(levels)
     name = f"{player.environment_frames:012d}"
     if len(levels) > 1:
         name += f"-{configs.slug(levels[index].level_name)}"
     path, gif = folder / f"{name}.mp4", folder / f".{name}.gif"
-    with players.filmed(player, index=index) as (pictures, fps):
+    with player.film(index=index) as (pictures, fps):
         step = max(1, round(fps / _GIF_MAX_FPS))
         first: list[np.ndarray] = []
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files
 from impala_tf.config import Given, user_commands
 from impala_tf.environments import suites
-from impala_tf.machine.node import TICK_S
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
@@ -32,7 +30,7 @@ def main(given: Given) -> int:
     try:
         training.claim()
         if training.is_complete:
-            print(training.complete_lines())
+            print(training.complete_lines)
             return 0
         return _train(training)
     finally:
@@ -60,24 +58,7 @@ def _train(training: LocalTraining) -> int:
     stop = StopRequest()
     stop.install()
     training.start()
-    display = display_of(training, may_lose=stop)
-    try:
-        while not training.over:
-            if stop() and not training.stopping:
-                display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
-                training.stop()
-            training.tick(display.note)
-            display.update()
-            time.sleep(TICK_S)
-        training.tick(display.note)
-    finally:
-        training.close()
-        try:
-            display.stop(training.final_lines(), say_how_far=False)
-        finally:
-            training.run_end_command()
-    training.raise_if_refused()
-    failure = training.failure()
+    failure = training.follow(stop, display=display_of(training, may_lose=stop))
     with contextlib.suppress(OSError):  # the terminal may be gone although the run has ended well
         if failure:
             print(failure, file=sys.stderr, flush=True)
@@ -90,20 +71,16 @@ def _train(training: LocalTraining) -> int:
 def _print_plan(training: LocalTraining) -> None:
     config, spec, logdir = training.config, training.spec, training.logdir
     frames = 0 if config.run.fresh else run_folder.frames_so_far(config, spec, logdir)
-    actors = config.process.num_actors
-    environments = config.process.envs_per_actor
-    total = config.run.total_environment_frames
-    optimizer = config.optimizer
+    process, optimizer = config.process, config.optimizer
     print(f"{spec.level_name}: {spec.protocol}")
-    named = f"{actors} actors with" if actors > 1 else "an actor with"
-    games = f"{environments} environment{'s' if environments > 1 else ''}"
-    print(f"one learner and {named} {games}{' each' if actors > 1 else ''}, on this machine")
     print(
-        f"{config.loss.algorithm} with {config.agent.agent_name}, batches of "
-        f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"
+        f"one learner and {process.num_actors} actor{'s' * (process.num_actors > 1)} with"
+        f" {process.envs_per_actor} environments each, on this machine\n"
+        f"{config.loss.algorithm} with {config.agent.agent_name}, batches of"
+        f" {optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"
     )
     print(configs.schedule_line(config))
-    print(f"{logdir.path}: {frames:,} of {total:,} frames so far")
+    print(f"{logdir.path}: {frames:,} of {config.run.total_environment_frames:,} frames so far")
 
 
 def _print_next_commands(training: LocalTraining) -> None:

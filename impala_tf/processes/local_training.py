@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import queue
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
-from impala_tf.environments import suites
 from impala_tf.learner import callbacks
-from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
-from impala_tf.machine.node import Node, is_learner, run_end_command
+from impala_tf.machine.node import TICK_S, Node, is_learner, run_end_command
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
     LEARNER_RESTARTS,
@@ -23,7 +22,7 @@ from impala_tf.machine.supervision import (
     SupervisedProcess,
 )
 from impala_tf.monitoring import render, status, wandb_writer
-from impala_tf.monitoring.metrics import Row
+from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import (
     evaluator,
     mirroring,
@@ -45,9 +44,8 @@ _PROVEN_S = 60.0
 class LocalTraining:
     """Trains on this machine: a learner and its actors, from `claim` to `close`.
 
-    Call `claim`, then `start`, then `tick` about every `node.TICK_S` seconds until `over`, and
-    finally `close`, even after an exception. Installs no signal handlers. The processes end with
-    this one, however it ends.
+    Call `claim`, `start`, `follow` and finally `close`, even after an exception. Installs no signal
+    handlers. The processes end with this one, however it ends.
 
     Args:
       given: the flags. Nothing is touched before `claim`.
@@ -56,7 +54,6 @@ class LocalTraining:
       environment: variables for the processes, besides those of this process.
       given: the flags as the user gave them, except --fresh, which a resume must not repeat.
       config, spec, logdir: the run's config, its level's specification, and its folder.
-      needs: what the user should know about the run's needs on this machine; '' if nothing.
       frames: environment frames of the run when it was claimed.
       moved: where an earlier run of the folder was moved to; None if nothing was moved.
 
@@ -103,8 +100,7 @@ class LocalTraining:
             if self.moved is not None:
                 print(f"the run that was in {self.logdir.path} is now in {self.moved}")
             mirroring.bring_back(config, self.spec, self.logdir, print)
-            provenance.keep_offsets(config.environment, provenance.read(self.logdir))
-            self.spec = suites.spec(config.environment)
+            self.spec = provenance.keep_offsets(self.spec, provenance.read(self.logdir))
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
             self._held = held.pop_all()
         self.config = configs.replace(config, learner_hosts=address, fresh=False)
@@ -120,60 +116,123 @@ class LocalTraining:
         Raises:
           ConfigError: the folder cannot be written.
         """
-        _prepare(self.logdir)
+        logdir = self.logdir
+        try:
+            logdir.processes.mkdir(exist_ok=True)
+            logdir.status().unlink(missing_ok=True)  # of an earlier run
+            run_file.write(logdir.run, self.config, self.spec)
+        except OSError as error:
+            raise ConfigError(
+                f"--logdir={logdir.path}: cannot write there: {error.strerror}"
+            ) from None
         certificates.ensure(credentials_dir(self.config))
         self._node = Node(self._on_event, self.config.cluster.max_hours)
-        run_file.write(self.logdir.run, self.config, self.spec)
-        for command in _commands(self.config, self.logdir, self.environment):
-            self._node.add(command).start()
+        actors = [f"actor-{task}" for task in range(self.config.process.num_actors)]
+        for name in ("learner-0", *actors):
+            self._node.add(self._command(name)).start()
+
+    def _command(self, name: str) -> Command:
+        """Returns the command of a process, such as learner-0."""
+        job_name, _, task = name.partition("-")
+        command = Command(
+            name,
+            run_file.command(self.logdir.run, job_name, int(task)),
+            workdir=str(Path.cwd()),
+            log_path=str(self.logdir.processes / f"{name}.log"),
+            environment=self.environment,
+            stop_timeout_s=_ACTOR_STOP_S,
+        )
+        if not is_learner(name):
+            return command
+        return command._replace(
+            max_restarts=LEARNER_RESTARTS,
+            proven_after_s=_PROVEN_S,
+            stop_timeout_s=_STOP_S,
+        )
 
     def _on_event(self, command: Command, event: str) -> None:
-        if not event.startswith("finished"):  # `final_lines` says that the run is done
+        if not event.startswith("finished"):  # `_final_lines` says that the run is done
             self._events.put(f"{command.name} {event}; see {command.log_path}")
 
+    def follow(
+        self,
+        should_stop: Callable[[], bool],
+        should_kill: Callable[[], bool] = lambda: False,
+        display: Display | None = None,
+    ) -> str:
+        """Watches the processes until the run is over; then releases the folder.
+
+        Args:
+          should_stop: whether the run is to stop; the learner writes a checkpoint then.
+          should_kill: whether all is to end at once. What was learned since the last checkpoint is
+            lost.
+          display: shows the run.
+
+        Returns:
+          why the run failed, in lines for the user; '' if it did not.
+
+        Raises:
+          ConfigError: a process found its flags or files unusable, or a callback raised.
+        """
+        node, note = self._running, display.note if display else lambda text: None
+        try:
+            while not self._over:
+                if should_kill():
+                    self._kill()
+                if should_stop() and not node.stopping:
+                    note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
+                    node.stop()
+                if not node.stopping and node.is_late:
+                    self._hours_passed = node.hours_passed
+                    note(f"{self._hours_passed}: stopping")
+                    node.stop()
+                node.tick()
+                self._note_events(note)
+                if display:
+                    display.update()
+                time.sleep(TICK_S)
+            self._note_events(note)
+        finally:
+            self.close()
+            try:
+                if display:
+                    display.stop(self._final_lines(), say_how_far=False)
+            finally:
+                self._run_end_command()
+        self._raise_if_refused()
+        return self._failure()
+
     @property
-    def node(self) -> Node:
-        """The processes."""
+    def _running(self) -> Node:
         assert self._node is not None, "start() comes first"
         return self._node
 
     @property
-    def over(self) -> bool:
-        """Whether the learner is over, all actors failed, or one was refused."""
-        return (
-            _learner(self.node).over
-            or _no_actor_is_left(self.node)
-            or any(actor.state == "refused" for actor in _actor_states(self.node))
-        )
-
-    def tick(self, note: Callable[[str], None]) -> None:
-        """Stops what is due to stop; returns at once.
-
-        Args:
-          note: called with a line for each event that a user should see.
-        """
-        if not self.node.stopping and self.node.is_late:
-            self._hours_passed = self.node.hours_passed
-            note(f"{self._hours_passed}: stopping")
-            self.node.stop()
-        self.node.tick()
-        # While the run stops, its processes end as intended, so nothing is noted.
-        while not (self.node.stopping or self._events.empty()):
-            note(self._events.get())
+    def _learner(self) -> SupervisedProcess:
+        return self._running.processes["learner-0"]
 
     @property
-    def stopping(self) -> bool:
-        """Whether the run was asked to stop."""
-        return self.node.stopping
+    def _actors(self) -> list[ProcessState]:
+        return [state for name, state in self._running.states.items() if not is_learner(name)]
 
-    def stop(self) -> None:
-        """Makes `tick` stop the run; the learner writes a checkpoint. Returns at once."""
-        self.node.stop()
+    @property
+    def _no_actor_is_left(self) -> bool:
+        return all(actor.state == "failed" for actor in self._actors)
 
-    def kill(self) -> None:
-        """Kills all processes; what was learned since the last checkpoint is lost."""
-        self.node.stop()
-        for process in self.node.processes.values():
+    @property
+    def _over(self) -> bool:
+        """Whether the learner is over, all actors failed, or one was refused."""
+        refused = any(actor.state == "refused" for actor in self._actors)
+        return self._learner.over or self._no_actor_is_left or refused
+
+    def _note_events(self, note: Callable[[str], None]) -> None:
+        # While the run stops, its processes end as intended, so nothing is noted.
+        while not (self._running.stopping or self._events.empty()):
+            note(self._events.get())
+
+    def _kill(self) -> None:
+        self._running.stop()
+        for process in self._running.processes.values():
             process.stop()
             process.kill()
 
@@ -185,43 +244,38 @@ class LocalTraining:
         finally:
             self._held.close()
 
-    def run_end_command(self) -> None:
-        """Runs --end_command, if there is one."""
+    def _run_end_command(self) -> None:
         if command := self.config.cluster.end_command:
             with contextlib.suppress(OSError):  # it runs even if this cannot be printed
                 print(f"--end_command: {command}", flush=True)
-            run_end_command(command, str(self.logdir.path), self.node.states)
+            run_end_command(command, str(self.logdir.path), self._running.states)
 
-    def raise_if_refused(self) -> None:
-        """Raises ConfigError if a process found its flags or files unusable."""
-        for name, state in self.node.states.items():
+    def _raise_if_refused(self) -> None:
+        for name, state in self._running.states.items():
             if state.state != "refused":
                 continue
             prefix = "" if is_learner(name) else f"{name}: "
             problems = [
                 prefix + line.partition(": ")[2]
-                for line in _last_lines(self.node.processes[name], 20)
+                for line in _last_lines(self._running.processes[name], 20)
                 if line.startswith(command_line.PROBLEM_PREFIXES)
             ]
             raise ConfigError(problems or [state.detail])
 
-    def failure(self) -> str:
-        """Returns why the run failed, in lines for the user; '' if it did not."""
-        if _no_actor_is_left(self.node):
-            last = _actor_states(self.node)[-1]
-            return f"no actor is left; the last one said:\n{last.detail}"
-        learner = _learner(self.node)
+    def _failure(self) -> str:
+        if self._no_actor_is_left:
+            return f"no actor is left; the last one said:\n{self._actors[-1].detail}"
+        learner = self._learner
         # A learner that was asked to stop, and could not save its work or had to be killed.
         lost_work = learner.state.exit_status not in ENDED_AS_TOLD
         if learner.state.state != "failed" and not lost_work:
             return ""
         failed, lines = f"the learner failed: {learner.state.detail}", _last_lines(learner, 15)
-        if not lines:
-            return f"{failed}; {learner.command.log_path} is empty or not there"
         return "\n".join([f"{failed}; the last lines of", f"{learner.command.log_path}:", *lines])
 
+    @property
     def complete_lines(self) -> str:
-        """Returns the message for a run that has all of its frames."""
+        """The message for a run that has all of its frames."""
         total = self.config.run.total_environment_frames
         return (
             f"{self.logdir.path}: this run is complete ({self.frames:,} frames; you asked for"
@@ -236,69 +290,26 @@ class LocalTraining:
         is_done = last is not None and last["state"] == "done"
         return last.get("end_reason", "") if last and is_done else self._hours_passed
 
-    def final_lines(self) -> str:
+    def _final_lines(self) -> str:
         """Returns why the run ended early, if it did, and its state, frames and return."""
-        # The end by --max_hours was noted when it happened.
-        reason = self.end_reason
-        noted = reason == self._hours_passed
-        return "\n".join(filter(None, ["" if noted else reason, self._how_far()]))
-
-    def _how_far(self) -> str:
-        last = status.read_status(self.logdir.status(), status.PATIENCE_S)
-        if last is None and self.frames:
-            return f"stopped: nothing was added to the run's {self.frames:,} frames"
+        last, reason = status.read_status(self.logdir.status(), status.PATIENCE_S), self.end_reason
+        if reason == self._hours_passed:
+            reason = ""  # that was noted when it happened
         if last is None:
-            return "nothing was trained"
+            kept = f"stopped: nothing was added to the run's {self.frames:,} frames"
+            return "\n".join(filter(None, [reason, kept if self.frames else "nothing was trained"]))
+        row, parts = last["row"], []
+        if row:  # there may be none yet
+            is_known = row.get("episode_return_mean") is not None
+            parts = [
+                f"mean return {render.mean_return(row)}" if is_known else "no episode finished"
+            ]
+            parts.append(render.skipped(row))
+        if evaluated := render.evaluation(last):
+            parts.append(f"evaluation {evaluated}")
         frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"
-        row, evaluated = last["row"], render.evaluation(last)
-        return ", ".join([
-            f"{last['state']}: {frames}",
-            *(_found(row) if row else ()),  # there may be no row yet
-            *([f"evaluation {evaluated}"] if evaluated else ()),
-        ])  # fmt: skip
-
-
-def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) -> list[Command]:
-    """Returns the processes of the run: a learner and its actors."""
-
-    def command(job_name: str, task: int) -> Command:
-        name = f"{job_name}-{task}"
-        return Command(
-            name,
-            run_file.command(logdir.run, job_name, task),
-            workdir=str(Path.cwd()),
-            log_path=str(logdir.processes / f"{name}.log"),
-            environment=environment,
-            stop_timeout_s=_ACTOR_STOP_S,
-        )
-
-    learner = command("learner", 0)._replace(
-        max_restarts=LEARNER_RESTARTS,
-        proven_after_s=_PROVEN_S,
-        stop_timeout_s=_STOP_S,
-    )
-    actors = range(config.process.num_actors)
-    return [learner, *(command("actor", task) for task in actors)]
-
-
-def _found(row: Row) -> list[str]:
-    """Returns the mean return and other results in a run's last row of metrics."""
-    games = "no episode finished"
-    if row.get("episode_return_mean") is not None:
-        games = f"mean return {render.mean_return(row)}"
-    return [games, *filter(None, [render.skipped(row)])]
-
-
-def _learner(node: Node) -> SupervisedProcess:
-    return node.processes["learner-0"]
-
-
-def _actor_states(node: Node) -> list[ProcessState]:
-    return [state for name, state in node.states.items() if not is_learner(name)]
-
-
-def _no_actor_is_left(node: Node) -> bool:
-    return all(actor.state == "failed" for actor in _actor_states(node))
+        how_far = ", ".join([f"{last['state']}: {frames}", *filter(None, parts)])
+        return "\n".join(filter(None, [reason, how_far]))
 
 
 def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
@@ -309,15 +320,6 @@ def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
         return []
     printed = [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)]
     return printed[-count:]
-
-
-def _prepare(logdir: Logdir) -> None:
-    try:
-        logdir.processes.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
-    with contextlib.suppress(FileNotFoundError):
-        logdir.status().unlink()  # of an earlier run
 
 
 def _learner_address(config: Config) -> str:

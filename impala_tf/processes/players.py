@@ -3,70 +3,122 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
-from impala_tf.config import EnvironmentConfig, EvaluationConfig, Given
+from impala_tf.checkpoint.compatibility import check_compatible, signature_of
+from impala_tf.config import Config, ConfigError, EnvironmentConfig, Given, cores_here
 from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.evaluation import exported, games
 from impala_tf.logdir import Logdir
-from impala_tf.processes import tensorflow_startup
-from impala_tf.processes.common import resolve, same_folder, seed_of
+from impala_tf.processes import provenance, tensorflow_startup
+from impala_tf.processes.common import logdir_of, resolve, same_folder, seed_of
 from impala_tf.processes.trained_flags import as_exported, as_trained
 from impala_tf.types import EnvironmentSpec, Episode, Nest
 
 if TYPE_CHECKING:
-    from impala_tf.processes.trained_agent import TrainedAgent
+    import tensorflow as tf
+
+    from impala_tf.agents.agent import Agent
+
+# Games played in parallel: enough to fill a batch, but not so many that most wait for the last one.
+_MAX_ENVS = 16
+_COUNTED = ("agent_steps", "environment_frames", "learner_updates")
 
 
 class Player(NamedTuple):
     """A trained agent, and how it acts.
 
     Attributes:
-      flags: {flag: value} of all flags, including the run's.
-      environment: the level and its protocol.
-      evaluation: what --mode=test needs.
+      config: all flags: those of its run, or of an exported agent's level, and of the evaluation.
       spec: the level's specification.
       source: the checkpoint, or the model's file.
-      environment_frames: the frames that it was trained for.
-      is_exported: whether it is from an exported folder.
+      progress: {column of metrics.csv: value} when it was saved: the time, steps and updates; of an
+        exported agent, only environment_frames.
       initial_state: maps N to the core state of N environments before their first step.
       policy: maps (N, seed, how to choose actions) to the policy for N environments.
+      agent: the network, with the checkpoint's parameters; None for an exported agent.
     """
 
-    flags: Mapping[str, Any]
-    environment: EnvironmentConfig
-    evaluation: EvaluationConfig
+    config: Config
     spec: EnvironmentSpec
     source: Path
-    environment_frames: int
-    is_exported: bool
+    progress: Mapping[str, float]
     initial_state: Callable[[int], Nest]
     policy: Callable[[int, int, Literal["sampled", "greedy"]], Policy]
+    agent: Agent | None = None
+
+    @property
+    def environment_frames(self) -> int:
+        """The frames that it was trained for."""
+        return int(self.progress["environment_frames"])
 
     @property
     def logdir(self) -> Logdir:
         """The run's folder, or the exported one."""
-        return Logdir(Path(self.flags["logdir"]))
+        return logdir_of(self.config)
 
-    def play(
+    def play(self, env: EnvironmentConfig, index: int = 0, num_threads: int = 0) -> list[Episode]:
+        """Plays --test_num_episodes whole games; see `games.play` for those that do not end.
+
+        Their seeds derive from --seed, and differ from those of training.
+
+        Args:
+          env: the flags of the level, or levels.
+          index: the index of the level, if `env` lists several.
+          num_threads: threads for native vector environments; 0: one per core.
+
+        Raises:
+          ConfigError: the level cannot be made, or returns rewards that are not finite.
+        """
+        num_games = self.config.evaluation.test_num_episodes
+        num_envs, seed = min(num_games, _MAX_ENVS), seed_of(self.config.run.seed, "test")
+        threads = num_threads or min(num_envs, cores_here())
+        episodes: list[Episode] = []
+        printed_at = time.monotonic()
+        with same_folder():
+            vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
+            with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
+                for episode in self._steps(environment, env, index, num_games, seed):
+                    if episode is not None:
+                        episodes.append(episode)
+                    if time.monotonic() - printed_at >= self.config.run.metrics_interval_s:
+                        printed_at = time.monotonic()
+                        print(f"{len(episodes)} of {num_games} games played", flush=True)
+        return episodes
+
+    @contextlib.contextmanager
+    def film(
+        self, num_games: int = 1, index: int = 0
+    ) -> Iterator[tuple[Iterator[np.ndarray], float]]:
+        """Yields (pictures uint8 [H, W, 3] of more games of level `index`, pictures per second).
+
+        Raises:
+          ConfigError: the level cannot be rendered, or raises.
+        """
+        env, seed = self.config.environment, seed_of(self.config.run.seed, "video")
+        with contextlib.closing(RenderedGame(env, seed, index)) as game:
+            steps = self._steps(game.environment, env, index, num_games, seed)
+            yield (game.frame() for episode in steps if episode is None), game.fps
+
+    def _steps(
         self,
-        environment: Environment,
+        environment: BatchedEnvironment,
         env: EnvironmentConfig,
         index: int,
-        num_envs: int,
         num_games: int,
         seed: int,
     ) -> Iterator[Episode | None]:
-        """Plays whole games of level `index` of `env` in N environments; see `games.play`."""
-        policy = self.policy(num_envs, seed, self.evaluation.test_policy)
+        num_envs = len(environment.level_indices)
+        policy = self.policy(num_envs, seed, self.config.evaluation.test_policy)
         name, longest = suites.levels(env)[index].level_name, games.longest_game(env, index)
         state = self.initial_state(num_envs)
         return games.play(policy, state, environment, num_envs, num_games, name, longest)
@@ -84,71 +136,75 @@ def load(given: Given, *, choose_device: bool) -> Player:
         trusted.
     """
     if given["logdir"] is not None and Logdir(Path(given["logdir"])).is_exported:
-        return of_exported(given)
+        return load_exported(given)
     config, spec = resolve(as_trained(given))
     tensorflow_startup.import_tensorflow()  # takes seconds, so wrong flags are reported first
-    from impala_tf.processes import trained_agent
-
     if choose_device:
         tensorflow_startup.select_device(config.process.device)
     tensorflow_startup.start_xla()
-    return of_checkpoint(trained_agent.load(config, spec))
+    return load_checkpoint(config, spec)
 
 
-def of_exported(given: Given) -> Player:
+def load_exported(given: Given) -> Player:
     """Returns the agent of the exported folder in --logdir; raises what `load` raises."""
     folder = Path(given["logdir"])
     about = exported.read(folder)
     flags = as_exported(given, about.flags)
-    suites.keep_offsets(flags.environment, about.level.get("offsets", ()))
     with same_folder():
-        spec = suites.spec(flags.environment)
+        spec = provenance.with_offsets(suites.spec(flags.environment), about.level)
     agent = exported.ExportedAgent(folder, about, spec)
+    named = {"agent_name": about.agent_name, "algorithm": about.algorithm}
     return Player(
-        flags={
-            **flags.everything(),
-            "agent_name": about.agent_name,
-            "algorithm": about.algorithm,
-        },
-        environment=flags.environment,
-        evaluation=flags.evaluation,
-        spec=spec,
-        source=folder / exported.MODEL,
-        environment_frames=about.environment_frames,
-        is_exported=True,
-        initial_state=agent.interface.initial_state,
-        policy=agent.policy,
+        configs.replace(Config(), **{**flags.everything(), **named}),
+        spec,
+        folder / exported.MODEL,
+        {"environment_frames": about.environment_frames},
+        agent.interface.initial_state,
+        agent.policy,
     )
 
 
-def of_checkpoint(trained: TrainedAgent) -> Player:
-    """Returns the agent of a run."""
-    from impala_tf.agents.policy import compile_policy
+def load_checkpoint(config: Config, spec: EnvironmentSpec) -> Player:
+    """Returns the agent of a run, with the parameters of --checkpoint.
 
-    config, spec, agent = trained.config, trained.spec, trained.agent
-    return Player(
-        flags=configs.to_dict(config),
-        environment=config.environment,
-        evaluation=config.evaluation,
-        spec=spec,
-        source=trained.checkpoint,
-        environment_frames=trained.environment_frames,
-        is_exported=False,
-        initial_state=agent.initial_state,
-        policy=lambda num_envs, seed, choice: compile_policy(agent, spec, num_envs, seed, choice),
-    )
-
-
-@contextlib.contextmanager
-def filmed(
-    player: Player, num_games: int = 1, index: int = 0
-) -> Iterator[tuple[Iterator[np.ndarray], float]]:
-    """Yields (pictures uint8 [H, W, 3] of more games of level `index`, pictures per second).
+    Args:
+      config: the run's, resolved.
+      spec: the level's specification.
 
     Raises:
-      ConfigError: the level cannot be rendered, or raises.
+      ConfigError: there is no complete checkpoint, or it is of another level or network.
     """
-    seed = seed_of(player.flags["seed"], "video")
-    with contextlib.closing(RenderedGame(player.environment, seed, index)) as game:
-        played = player.play(game.environment, player.environment, index, 1, num_games, seed)
-        yield (game.frame() for episode in played if episode is None), game.fps
+    from impala_tf.agents.agent import agent_here
+    from impala_tf.agents.policy import compile_policy
+    from impala_tf.checkpoint.checkpointer import Checkpointer
+    from impala_tf.learner.policy import value_moments
+
+    logdir = logdir_of(config)
+    spec = provenance.keep_offsets(spec, provenance.read(logdir))
+    agent, is_best = agent_here(config.agent, spec), config.evaluation.checkpoint == "best"
+    trackables: dict[str, tf.Module] = {"agent": agent}
+    moments = None
+    normalizes = config.loss.value_normalization == "running" and not agent.has_q_values
+    if normalizes and configs.algorithm(config.loss.algorithm).step is None:
+        trackables["value_moments"] = moments = value_moments(agent)  # `PolicyStep` wrote it
+    checkpointer = Checkpointer(logdir.best if is_best else logdir.checkpoints, trackables)
+    signature = signature_of(config, spec)
+    state = checkpointer.restore(
+        lambda state: check_compatible(state["identity"], signature, config.run.logdir),
+        partial=True,
+    )
+    if state is None or checkpointer.latest is None:
+        which = "best checkpoint yet" if is_best else "checkpoint to test"
+        raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
+    if moments is not None:  # the baseline must be in the unit of the rewards
+        agent.policy_heads.unit.assign(moments.mean, moments.std)
+    counted = {name: int(state["counters"][name]) for name in _COUNTED}
+    return Player(
+        config,
+        spec,
+        checkpointer.latest,
+        {"wall_time_s": state["recorder"]["wall_time_s"], **counted},
+        agent.initial_state,
+        lambda num_envs, seed, choice: compile_policy(agent, spec, num_envs, seed, choice),
+        agent,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import math
 import platform
 import subprocess
 import sys
@@ -13,18 +14,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from impala_tf import config as configs
 from impala_tf.config import (
     ENGINE_FLAGS,
     ClusterConfig,
     Config,
     ConfigError,
-    EnvironmentConfig,
     cores_here,
     memory_here,
     user_commands,
 )
-from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, read_json
 from impala_tf.types import EnvironmentSpec
 
@@ -139,21 +140,42 @@ def read(logdir: Logdir) -> dict[str, Any]:
     return described
 
 
-def keep_offsets(env: EnvironmentConfig, described: Mapping[str, Any]) -> None:
-    """Makes this process subtract from a level's observations what a run has subtracted.
+def keep_offsets(spec: EnvironmentSpec, described: Mapping[str, Any]) -> EnvironmentSpec:
+    """Returns a level's spec with what a run has subtracted from its observations.
 
     Days later, a look at the level may find other offsets, which the agent has not learned with.
 
     Args:
-      env: the flags of the level.
+      spec: what the look has found.
       described: what config.json holds; {} if there is no run.
 
     Raises:
       ConfigError: the run's offsets cannot be those of this level.
     """
-    level = described.get("level", {})
-    if level.get("level_name") == env.level_name and "offsets" in level:
-        suites.keep_offsets(env, level["offsets"])
+    before = described.get("level", {})
+    return spec if before.get("level_name") != spec.level_name else with_offsets(spec, before)
+
+
+def with_offsets(spec: EnvironmentSpec, before: Mapping[str, Any]) -> EnvironmentSpec:
+    """Returns a level's spec with the offsets of `before`, the JSON of the same level's spec."""
+    offsets, parts = before.get("offsets", {}), before.get("parts", [])
+    if offsets == spec.offsets and not spec.parts:
+        return spec
+    seen = spec.observation if isinstance(spec.observation, dict) else {"": spec.observation}
+    try:
+        for name, offset in offsets.items():
+            numbers = np.asarray(offset)
+            if numbers.dtype.kind not in "if" or not np.isfinite(numbers).all():
+                raise ValueError(f"{name}: {offset} are no numbers")
+            if numbers.size != math.prod(seen[name].shape):
+                raise ValueError(f"{name}: {offset} are not {seen[name].shape}")
+        of_levels = tuple(map(with_offsets, spec.parts, parts)) if parts else spec.parts
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise ConfigError(f"--level_name={spec.level_name}: offsets of the run: {error}") from None
+    protocol = (
+        spec.protocol if offsets == spec.offsets else str(before.get("protocol", spec.protocol))
+    )
+    return spec._replace(offsets=offsets, parts=of_levels, protocol=protocol)
 
 
 def machine() -> str:

@@ -7,6 +7,7 @@ only to look at it. A process that is started by hand takes plain flags, and res
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, user_commands
-from impala_tf.environments import suites
 from impala_tf.logdir import read_json, replace_file
 from impala_tf.types import EnvironmentSpec
 
@@ -23,7 +23,7 @@ def write(path: Path, config: Config, spec: EnvironmentSpec) -> None:
     """Writes a run's file, which only this user may read. Raises OSError if that fails."""
     content = {
         "flags": configs.to_dict(config),
-        "level": spec.as_json(),
+        "level": spec.to_json(),
         "command": sys.argv,  # what a person typed
     }
     replace_file(path, json.dumps(content, indent=1).encode())
@@ -35,8 +35,15 @@ def command(path: Path, job_name: str, task: int = 0) -> tuple[str, ...]:
     return (sys.executable, *user_commands.program(), f"--run={path.absolute()}", *role)
 
 
-def read(words: Sequence[str]) -> Given:
-    """Returns all flags of a process that `command` has started, and remembers its level.
+@dataclasses.dataclass(frozen=True)
+class Resolved(Given):
+    """All flags of a process, and the spec of its level."""
+
+    spec: EnvironmentSpec = dataclasses.field(kw_only=True)
+
+
+def read(words: Sequence[str]) -> Resolved:
+    """Returns what a process gets that `command` has started.
 
     The user has consented to the modules that the flags name when the parent was started. Records
     of the run name the command that started the parent, so it becomes this process's, too.
@@ -54,9 +61,9 @@ def read(words: Sequence[str]) -> Given:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in content["flags"].items()
         }
-        given = Given({**flags, "job_name": told["job_name"], "task": int(told["task"])})
-        suites.remember(given.environment, EnvironmentSpec.of_json(content["level"]))
+        role = {"job_name": told["job_name"], "task": int(told["task"])}
+        resolved = Resolved({**flags, **role}, spec=EnvironmentSpec.from_json(content["level"]))
         sys.argv[:] = map(str, content["command"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"--run={told['run']}: is not a run's file ({error!r})") from None
-    return given
+    return resolved

@@ -9,7 +9,7 @@ from pathlib import Path
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, plug_ins
 from impala_tf.logdir import write_atomically
-from impala_tf.processes import players, trained_agent
+from impala_tf.processes import players
 from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.processes.trained_flags import as_trained
@@ -59,16 +59,17 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
     parameters = None
     try:
         of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
-        trained = trained_agent.load(*resolve(as_trained(of_run)))
-        parameters = sum(math.prod(each.shape) for each in trained.agent.trainable_variables)
+        player = players.load_checkpoint(*resolve(as_trained(of_run)))
+        assert player.agent is not None
+        parameters = sum(math.prod(each.shape) for each in player.agent.trainable_variables)
         from impala_tf.evaluation import video  # needs a package that not every machine has
 
-        with players.filmed(players.of_checkpoint(trained), _MAX_GAMES) as (pictures, fps):
+        with player.film(_MAX_GAMES) as (pictures, fps):
             clip, seconds = video.first_seconds(pictures, fps)
     except (Exception, SystemExit) as error:  # a level's own code may raise anything
         problem = str(error) if isinstance(error, ConfigError) else plug_ins.raised(error)
         print(f"  no video: {problem}", flush=True)
         return Exhibit(parameters, caption=f"no video: {problem}")
-    frames = count(trained.environment_frames)
+    frames = count(player.environment_frames)
     caption = f"seed {run.seed} after {frames} frames, the first {seconds:.0f} s of play"
     return Exhibit(parameters, clip, caption)

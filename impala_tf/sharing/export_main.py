@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from impala_tf.reporting.runs import Run
 from impala_tf.sharing import card
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
-if TYPE_CHECKING:
-    from impala_tf.processes.trained_agent import TrainedAgent
-
 _COMPARED_STEPS = 250
 _TOLERANCE = 1e-3  # relative to the largest logit: LiteRT and TensorFlow round differently
 _NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
@@ -56,13 +53,11 @@ def main(given: Given) -> int:
     # Other machines compute in float32, and LiteRT has no bfloat16.
     config, spec = resolve(trained_as.replace(precision="float32"))
     import_tensorflow()  # takes seconds, so only after wrong flags have been reported
-    from impala_tf.processes import trained_agent
-
     run = runs.read(Path(config.run.logdir))
     select_device(config.process.device)
     start_xla()
-    trained = trained_agent.load(config, spec)
-    print(f"{trained.checkpoint} at {trained.environment_frames:,} frames; {spec.protocol}")
+    trained = players.load_checkpoint(config, spec)
+    print(f"{trained.source} at {trained.environment_frames:,} frames; {spec.protocol}")
     with _made_aside(target) as folder:
         _fill(folder, trained, run, given)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
@@ -101,19 +96,20 @@ def _made_aside(target: Path) -> Iterator[Path]:
                 target.rmdir()
 
 
-def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
+def _fill(folder: Path, trained: Player, run: Run, given: Given) -> None:
     """Writes all files into the folder."""
     from impala_tf.learner.conversion import ConversionError, whole_file
     from impala_tf.sharing import saved_model
 
-    config, spec = trained.config, trained.spec
+    config, spec, agent = trained.config, trained.spec, trained.agent
+    assert agent is not None
     about = _about(trained)
     Logdir(folder).agent.write_text(exported.text_of(about), encoding="utf-8")
     try:
-        (folder / exported.MODEL).write_bytes(whole_file(trained.agent, spec))
+        (folder / exported.MODEL).write_bytes(whole_file(agent, spec))
     except ConversionError as error:
         raise ConfigError(f"--to: {' '.join(str(error).split())[:500]}") from error
-    saved_model.write(trained.agent, spec, folder / exported.SAVED_MODEL)
+    saved_model.write(agent, spec, folder / exported.SAVED_MODEL)
     evaluation = _play(folder, trained, given)
     (folder / exported.EVALUATION).write_text(json.dumps(evaluation, indent=1) + "\n")
     flags = provenance.repeating(provenance.read(logdir_of(config)))
@@ -127,7 +123,7 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
     (folder / exported.CARD).write_text(text, encoding="utf-8")
 
 
-def _about(trained: TrainedAgent) -> About:
+def _about(trained: Player) -> About:
     config, spec = trained.config, trained.spec
     interface = interface_of_config(config.agent, spec)
     return About(
@@ -141,27 +137,29 @@ def _about(trained: TrainedAgent) -> About:
     )
 
 
-def _play(folder: Path, trained: TrainedAgent, given: Given) -> dict[str, Any]:
+def _play(folder: Path, trained: Player, given: Given) -> dict[str, Any]:
     """Plays the exported agent, and compares it; returns the content of evaluation.json."""
     # Trusted, because `as_trained` has already asked whether to import the run's modules.
     kept = ("test_num_episodes", "test_policy", "seed", "metrics_interval_s")
     flags = {name: given[name] for name in kept if name in given}
     of_test = {"mode": "test", "logdir": str(folder), "trust_level_module": True}
-    player = players.of_exported(Given({**flags, **of_test}))
-    print(f"playing {player.evaluation.test_num_episodes} games for the card", flush=True)
-    result, output = evaluate_main.evaluate(compared(player, trained))
-    evaluate_main.show(output)
+    player = players.load_exported(Given({**flags, **of_test}))
+    num_games = player.config.evaluation.test_num_episodes
+    print(f"playing {num_games} games for the card", flush=True)
+    result = evaluate_main.evaluate(compared(player, trained))
+    evaluate_main.show(result)
     return {**result, "checkpoint": exported.MODEL}
 
 
-def compared(player: Player, trained: TrainedAgent) -> Player:
+def compared(player: Player, trained: Player) -> Player:
     """Returns the player; in its first steps, its policy compares its logits with the agent's.
 
     Nobody shall publish an agent that plays otherwise than what was trained. The policy raises
     ConfigError if the logits differ by more than rounding explains.
     """
-    layout = layout_of(trained.spec)
-    step = tf.function(lambda *inputs: trained.agent.step(*inputs), autograph=False)
+    layout, agent = layout_of(trained.spec), trained.agent
+    assert agent is not None
+    step = tf.function(lambda *inputs: agent.step(*inputs), autograph=False)
 
     def policy(num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
         act, steps = player.policy(num_envs, seed, choice), itertools.count()

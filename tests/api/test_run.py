@@ -28,7 +28,7 @@ class Ended:
       told: the last state that the learner told.
     """
 
-    is_complete, over, stopping, end_reason, frames = False, True, True, "", 0
+    is_complete, end_reason, frames = False, "", 0
     config = Config()
 
     def __init__(self, folder: Path, failure: str, told: str = "training") -> None:
@@ -37,7 +37,7 @@ class Ended:
         self._failure = failure
         status.write_status(self.logdir.status(), a_status(state=told))
 
-    def failure(self) -> str:
+    def follow(self, *given: Any) -> str:
         return self._failure
 
     def __getattr__(self, name: str) -> Any:

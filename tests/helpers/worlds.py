@@ -197,24 +197,6 @@ class CountedCartPole(CartPoleEnv):
             file.write(".")
 
 
-class FarAway(CartPoleEnv):
-    """CartPole whose numbers are as far from zero as metres of a map are."""
-
-    OFFSET = 5e6
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = Box(-np.inf, np.inf, (4,), np.float64)
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        observation, info = super().reset(**kwargs)
-        return observation + np.float64(self.OFFSET), info
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        observation, *others = super().step(action)
-        return observation + np.float64(self.OFFSET), *others
-
-
 # Episodes: 3 steps, truncated; 2 steps, terminated; 4 steps with both flags.
 SCRIPT = ((3, False, True), (2, True, False), (4, True, True))
 
@@ -285,6 +267,5 @@ for _name, _space in {
 }.items():
     register(f"{_name}-v0", Pictures, kwargs={"action_space": _space})
 register("CountedCartPole-v1", CountedCartPole, max_episode_steps=500)
-register("FarAway-v0", FarAway, max_episode_steps=500)
 register("PacedCartPole-v1", vector=PacedCartPoleVector)
 register("CalmCartPole-v1", vector=CalmCartPoleVector)

@@ -39,7 +39,7 @@ def test_a_thread_that_a_level_leaves_does_not_keep_a_process(start, tmp_path):
     began_s = time.monotonic()
     code, out, err = start(*SHORT, "--dry_run", cwd=tmp_path).wait()
     assert (code, "ending without threads that still run: Thread-" in err) == (0, True), err
-    assert "one learner and an actor with 2 environments, on" in out
+    assert "one learner and 1 actor with 2 environments each, on" in out
     assert time.monotonic() - began_s < 120
     code, out, err = start(*SHORT, cwd=tmp_path).wait()
     assert code == 0, out + err

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.agents.interface import Policy
-from impala_tf.config import Config, EnvironmentConfig, EvaluationConfig
+from impala_tf.config import Config, EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.logdir import Logdir
-from impala_tf.processes import evaluate_main, evaluator_main, players
+from impala_tf.processes import evaluate_main, evaluator_main
 from impala_tf.processes.players import Player
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 from tests.helpers.games import WORLDS, level
@@ -27,38 +25,37 @@ def always_0(seen: EnvOutput, state: Nest) -> tuple[AgentOutput, Nest]:
     return AgentOutput(np.zeros(num_envs, np.int32), np.zeros((num_envs, 2), np.float32)), state
 
 
-def player_of(env: EnvironmentConfig, policy: Policy) -> Player:
+def player_of(env: EnvironmentConfig, **flags: Any) -> Player:
     return Player(
-        flags={"seed": 1, "metrics_interval_s": 10.0, "agent_name": "A"},
-        environment=env,
-        evaluation=EvaluationConfig(test_num_episodes=2),
+        config=configs.replace(Config(), **{**vars(env), "test_num_episodes": 2, **flags}),
         spec=suites.spec(env),
         source=Path("ckpt-1"),
-        environment_frames=1,
-        is_exported=False,
+        progress={"environment_frames": 7},
         initial_state=lambda num_envs: (),
-        policy=lambda num_envs, seed, choice: policy,
+        policy=lambda num_envs, seed, choice: always_0,
     )
 
 
-CUT = (
-    "2 of 2 games had not ended after 5 steps and were cut there; the level needs a time limit"
-    " (`max_episode_steps`)"
-)
+CUT = "2 of 2 games had not ended after 5 steps"
 
 
-def test_the_result_says_that_games_were_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_says_that_games_were_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its games last 7 steps."""
+    names = [f"{WORLDS}:Pictures-v0", f"{WORLDS}:ArrayRewards-v0"]
     monkeypatch.setattr(games, "LONGEST_GAME", 5)
-    result, (_, note) = evaluate_main.evaluate(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
-    assert note == f"{WORLDS}:Pictures-v0: {CUT}"
-    assert (result["games_cut"], result["episode_lengths"]) == (2, [5, 5])
-    both = level(f"{WORLDS}:Pictures-v0,{WORLDS}:ArrayRewards-v0")
-    result, (_, *notes) = evaluate_main.evaluate(player_of(both, always_0))
-    assert notes == [f"{WORLDS}:{name}-v0: {CUT}" for name in ("Pictures", "ArrayRewards")]
+    for count in (1, 2):
+        result = evaluate_main.evaluate(player_of(level(",".join(names[:count]))))
+        for row in result.get("levels", [result]):
+            assert (row["games_cut"], row["episode_lengths"]) == (2, [5, 5])
+        evaluate_main.show(result)
+        printed = capsys.readouterr().out
+        assert all(f"{name}: {CUT}" in printed for name in names[:count])
     monkeypatch.undo()
-    result, (text,) = evaluate_main.evaluate(player_of(level(f"{WORLDS}:Pictures-v0"), always_0))
-    assert str(text).endswith("min 0.00, max 0.00")
+    result = evaluate_main.evaluate(player_of(level(names[0])))
+    evaluate_main.show(result)
+    assert capsys.readouterr().out.endswith("min 0.00, max 0.00\n")
     assert "games_cut" not in result
 
 
@@ -67,12 +64,9 @@ def test_evaluations_of_a_run_say_that_games_were_cut(
 ) -> None:
     monkeypatch.setattr(games, "LONGEST_GAME", 5)
     env = level(f"{WORLDS}:Pictures-v0")
-    player = player_of(env, always_0)
-    player = player._replace(flags={**player.flags, "logdir": str(tmp_path)})
-    monkeypatch.setattr(players, "of_checkpoint", lambda trained: player)
-    config = configs.replace(Config(), eval_every=1)
-    trained: Any = SimpleNamespace(progress={}, environment_frames=7, config=config)
-    evaluator_main.evaluate(trained)
+    evaluator_main.evaluate(player_of(env, logdir=str(tmp_path), eval_every=1))
     found = json.loads(Logdir(tmp_path).evaluator_result.read_text())
-    assert found["notes"] == [f"evaluation of {env.level_name}: {CUT}"]
-    assert found["rows"][0]["length_mean"] == 5
+    (note,) = found["notes"]
+    assert env.level_name in note and CUT in note
+    (row,) = found["rows"]
+    assert (row["length_mean"], row["environment_frames"]) == (5, 7)

@@ -159,18 +159,6 @@ def test_a_last_evaluation_that_takes_too_long_is_not_lost_silently(
     assert "the last one was not complete 0 minutes after training" in caplog.text
 
 
-def test_a_game_without_end_does_not_keep_later_checkpoints_from_being_evaluated(
-    train: Callable[..., Training],
-) -> None:
-    training = train(HANGS)
-    training.reach(500, 1100)
-    first = training.evaluator.process
-    training.evaluator.longest_s = 0.0
-    training.reach(2100)
-    assert first is not None and not first.is_alive()
-    assert training.evaluator.process is not first
-
-
 def test_one_that_fails_is_named_once_and_the_run_goes_on(
     train: Callable[..., Training], caplog: pytest.LogCaptureFixture
 ) -> None:

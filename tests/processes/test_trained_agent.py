@@ -16,7 +16,7 @@ from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Given
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
-from impala_tf.processes import trained_agent
+from impala_tf.processes import players
 from impala_tf.processes.common import logdir_of, resolve
 from tests.helpers.states import state
 from tests.helpers.unrolls import random_unrolls
@@ -35,7 +35,8 @@ def test_its_baseline_is_in_units_of_the_rewards(tmp_path: Path, normalization: 
         learner.update(tree.map_structure(tf.constant, random_unrolls(specs, 2, seed)))
     saved = state(identity=signature_of(config, spec), counters=learner.counters())
     Checkpointer(logdir_of(config).checkpoints, learner.trackables()).save(saved, 3)
-    loaded = trained_agent.load(config, spec)
+    loaded = players.load_checkpoint(config, spec)
+    assert loaded.agent is not None
     unroll = tree.map_structure(tf.constant, random_unrolls(specs, 2, 7))
     steps = tree.map_structure(lambda array: tf.constant(array)[:, 0], unroll.env_outputs)
     answers = [

@@ -196,10 +196,10 @@ def test_a_full_disk_is_that_of_the_folder_to_write(
 
 def test_a_model_of_other_weights_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody shall publish an agent that plays otherwise than what was trained."""
-    of_exported = players.of_exported
+    load_exported = players.load_exported
 
     def wrong(given: Any) -> players.Player:
-        player = of_exported(given)
+        player = load_exported(given)
 
         def policy(*arguments: Any) -> Any:
             act = player.policy(*arguments)
@@ -212,7 +212,7 @@ def test_a_model_of_other_weights_is_refused(folder: Path, monkeypatch: pytest.M
 
         return player._replace(policy=policy)
 
-    monkeypatch.setattr(export_main.players, "of_exported", wrong)
+    monkeypatch.setattr(export_main.players, "load_exported", wrong)
     with pytest.raises(impala.ConfigError, match="^--to: model.tflite would differ from the train"):
         export(folder, "wrong")
     assert not (folder / "wrong").exists()

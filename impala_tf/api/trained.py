@@ -1,7 +1,8 @@
-"""A trained agent that acts: `load`."""
+"""Trained agents: `load` returns one that acts, `evaluate` plays whole games with one."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,8 @@ from impala_tf.agents.interface import Policy
 from impala_tf.config import AGENTS, ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.batched import LIFE_LOST
-from impala_tf.processes import players, trained_flags
+from impala_tf.evaluation import games
+from impala_tf.processes import evaluate_main, players, trained_flags
 from impala_tf.processes.common import seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import EnvOutput
@@ -47,7 +49,8 @@ class Agent:
         self._to_environment = spaces.action_converter(self.action_space)
         actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
-        named = AGENTS.get(str(player.flags["agent_name"]))  # None for the user's own networks
+        self._name = player.config.agent.agent_name
+        named = AGENTS.get(self._name)  # None for the user's own networks
         self._sees_reward = named is not None and named.observes_last_action_and_reward
         self._policies: dict[str, Policy] = {}
         self.reset()
@@ -89,8 +92,8 @@ class Agent:
             self._reward = float(np.asarray(reward).item())
         if self._reward is None and self._sees_reward:
             raise ValueError(
-                f"reward: {self._player.flags['agent_name']} sees the reward of its last action;"
-                " play in the environment of agent.make_env(), or give act(..., reward=reward)"
+                f"reward: {self._name} sees the reward of its last action; play in"
+                "  the environment of agent.make_env(), or give act(..., reward=reward)"
             )
         *_, simple_space, convert = self._level
         step = EnvOutput(
@@ -118,10 +121,8 @@ class Agent:
         return _Followed(level.env, level.repeats, self)
 
     def _make_level(self) -> suites.Level:
-        # Another agent of this process may have had other ones.
-        trained_flags.use_modules_of(self._player.logdir.path, self._player.environment)
-        suites.keep_offsets(self._player.environment, self._player.spec.offsets)
-        return suites.make_single(self._player.environment, _seed(self._player))
+        trained_flags.use_modules_of(self._player.logdir.path, self._player.config.environment)
+        return suites.make_single(self._player.config.environment, _seed(self._player))
 
     def _check(self, observation: Any) -> None:
         shapes, expected = (
@@ -210,22 +211,97 @@ def load(
       ConfigError: there is no agent, it learned several levels, or one of its modules is not
         trusted.
     """
-    given = given_for(logdir, checkpoint, trust_level_module, {})
-    player = players.load(given, choose_device=False)
-    if len(player.spec.levels) > 1:
-        raise ConfigError(
-            f"--logdir={logdir}: learned several levels; play them with `impala test`"
-        )
-    return Agent(player)
+    given = _given_for(logdir, checkpoint, trust_level_module)
+    return Agent(_of_one_level(players.load(given, choose_device=False)))
 
 
-def given_for(
-    logdir: str | os.PathLike[str], checkpoint: str, trust: bool, flags: dict[str, Any]
-) -> Given:
+def _given_for(logdir: str | os.PathLike[str], checkpoint: str, trust: bool, **flags: Any) -> Given:
     """Returns the flags of --mode=test."""
     of_test = {"mode": "test", "logdir": logdir, "checkpoint": checkpoint}
     return python_values.given(dict(**flags, **of_test, trust_level_module=trust))
 
 
+def _of_one_level(player: Player) -> Player:
+    if len(player.spec.levels) > 1:
+        raise ConfigError(f"--logdir={player.logdir.path}: learned several levels; play them with"
+                          " `impala test`")  # fmt: skip
+    return player
+
+
 def _seed(player: Player) -> int:
-    return seed_of(player.flags["seed"], "act")
+    return seed_of(player.config.run.seed, "act")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Evaluation:
+    """The results of whole games, with unclipped returns."""
+
+    mean: float
+    median: float
+    std: float
+    """The standard deviation of the sample."""
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    """In agent steps."""
+    normalized_mean: float | None
+    """The mean, scaled so that the level's published range is 0 to 1; None if none is published."""
+    protocol: str
+    checkpoint: str
+    environment_frames: int
+    details: dict[str, Any]
+    """The content of evaluation.json, such as games on unseen levels."""
+
+    def __repr__(self) -> str:
+        played = f"{len(self.returns)} game{'s' * (len(self.returns) > 1)}"
+        level = self.details["level_name"]
+        return f"Evaluation({level!r}, mean {self.mean:.2f}, std {self.std:.2f}, {played})"
+
+
+@python_values.errors_name_arguments()
+def evaluate(
+    logdir: str | os.PathLike[str],
+    num_episodes: int = 10,
+    *,
+    policy: Literal["sampled", "greedy"] = "sampled",
+    checkpoint: Literal["newest", "best"] = "newest",
+    trust_level_module: bool = False,
+    **flags: Any,
+) -> Evaluation:
+    """Plays whole games with the agent of a run, and writes evaluation.json there.
+
+    A game that does not end is cut after 100,000 agent steps, or at the level's time limit if that
+    is longer; a line says so, and `details` has "games_cut".
+    The agent of an exported folder plays without TensorFlow, and no evaluation.json is written.
+
+    Args:
+      logdir: the run's logdir, or an exported folder.
+      num_episodes: how many games to play.
+      policy: greedy: the most likely action; sampled: drawn from the policy, as in training.
+      checkpoint: for a run, which checkpoint. best: the one with the highest mean return.
+      trust_level_module: whether to import modules that the run names. Their code runs here.
+      flags: other flags of `impala test`, such as `seed=2`, or `video=True`, which writes a video
+        to the logdir.
+
+    Raises:
+      ConfigError: there is no agent, it learned several levels (use `impala test`), one of its
+        modules is not trusted, or a flag is wrong.
+    """
+    of_test = dict(test_num_episodes=num_episodes, test_policy=policy, **flags)
+    given = _given_for(logdir, checkpoint, trust_level_module, **of_test)
+    player = _of_one_level(evaluate_main.load(given))
+    result = evaluate_main.evaluate(player)
+    if note := games.cut_note(result):
+        print(f"{result['level_name']}: {note}")
+    evaluate_main.write(player, result)
+    return Evaluation(
+        mean=result["mean"],
+        median=result["median"],
+        std=result["std"],
+        returns=tuple(result["episode_returns"]),
+        lengths=tuple(result["episode_lengths"]),
+        normalized_mean=result.get("normalized_mean"),
+        protocol=result["protocol"],
+        checkpoint=result["checkpoint"],
+        environment_frames=result["environment_frames"],
+        details=result,
+    )
