@@ -12,17 +12,20 @@ from typing import IO
 
 from rich.console import Console
 
-from impala_tf.frontend import record, snapshot
+from impala_tf.frontend import code, record
 from impala_tf.frontend.machines import connected, good, on_all, problems
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.runner import ClusterError, CommandRunner
 
-# What a machine may send, which may be rented: neither keys, nor what a later command runs.
+# What a machine may send, which may be rented: neither keys, nor what a later command runs, nor
+# more than a run can have.
 _RESULTS = re.compile(
     r"(\./)?((config\.(json|yaml)|(metrics|metrics-levels|evaluation|callback_metrics)\.csv"
     r"|evaluation\.(json|mp4)|status(-\d+)?\.json)"
     r"|(checkpoints|best|tensorboard|videos)/.+|processes/[^/]+\.log(\.1)?)"
 )
+MOST_FILES = 100_000
+_MOST_BYTES, _MOST_LOGS_BYTES = 256 << 30, 4 << 30
 
 
 def fetch(logdir: Path, to: Path | None) -> int:
@@ -54,8 +57,8 @@ def fetch(logdir: Path, to: Path | None) -> int:
             # copying, and the files that its processes write to must not be replaced.
             if runner.run(["test", "-d", f"{node.logdir}/{Path(aside).name}"]).status == 0:
                 return 0
-            part = "." if node == first else "./processes"
-            return _copy_folder(runner, part, target, Path(aside, node.id))
+            what = (".", _MOST_BYTES) if node == first else ("./processes", _MOST_LOGS_BYTES)
+            return _copy_folder(runner, *what, target, Path(aside, node.id))
 
         with Console(stderr=True).status("copying ..."):
             counts = on_all(machines.reached(), copy)
@@ -65,19 +68,25 @@ def fetch(logdir: Path, to: Path | None) -> int:
     return report(lines)
 
 
-def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) -> int:
+def _copy_folder(
+    runner: CommandRunner, part: str, most_bytes: int, target: Path, aside: Path
+) -> int:
     """Copies files to the folder `aside`; moves each to the target once it is complete."""
-    logdir = runner.node.logdir
+    where = f"{runner.node.name}: {runner.node.logdir}"
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
-               "--exclude=./.mirror-*", f"--exclude=./{snapshot.NAME}", "--hard-dereference",
-               "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
+               "--exclude=./.mirror-*", f"--exclude=./{code.NAME}", "--hard-dereference",
+               "--ignore-failed-read", "--warning=no-file-changed", "-C", runner.node.logdir,
+               part]  # fmt: skip
     running = runner.start(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
-    count = 0
+    sent = count = size = 0
     try:
         with tarfile.open(fileobj=running.output, mode="r|") as tar:
             for member in tar:
                 if not (target / member.name).resolve().is_relative_to(target.resolve()):
-                    raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name!r}")
+                    raise ClusterError(f"{where}: has {member.name!r}")
+                sent, size = sent + 1, size + member.size
+                if sent > MOST_FILES or size > most_bytes:
+                    raise ClusterError(f"{where}: sends more than a run can have")
                 is_result = _RESULTS.fullmatch(member.name) and member.isfile()
                 source = tar.extractfile(member) if is_result else None
                 if source is None:
@@ -91,11 +100,9 @@ def _copy_folder(runner: CommandRunner, what: str, target: Path, aside: Path) ->
                     raise OSError(error.errno, error.strerror, path) from error
                 count += 1
     except tarfile.TarError as error:
-        raise ClusterError(f"{runner.node.name}: {logdir}: {error}; is that folder there?") from (
-            error
-        )
+        raise ClusterError(f"{where}: {error}; is that folder there?") from error
     if (status := running.finish()) > 1:  # 1: a log grew while it was read
-        raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
+        raise ClusterError(f"{where}: tar ended with status {status}")
     return count
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config import ConfigError, Given, command_line, user_commands
-from impala_tf.frontend import project, snapshot
+from impala_tf.frontend import code
 from impala_tf.frontend.claims import claimed, name_of
 from impala_tf.frontend.launcher import (
     Checked,
@@ -59,8 +59,8 @@ def launch(
     logdir = Path(given["logdir"]).resolve()
     for line in warnings(plan):
         print(line, file=sys.stderr)
-    code = snapshot.take(project.own_names(given))
-    plan = snapshot.with_code(plan, code.digest)
+    archive = code.pack(code.own_names(given))
+    plan = code.with_code(plan, code.digest(archive))
     try:
         with contextlib.ExitStack() as starting, contextlib.ExitStack() as connection:
             # If two launches went on, the record of one would replace that of the other, whose run
@@ -68,7 +68,7 @@ def launch(
             if not starting.enter_context(claimed(f"launch into {name_of(logdir)}")):
                 raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
             machines = connection.enter_context(connected(plan.nodes, passwords))
-            launcher = Launcher(new_record(plan, given.without("fresh")), logdir, code)
+            launcher = Launcher(new_record(plan, given.without("fresh")), logdir, archive)
             _check_and_start(given, launcher, machines, logdir, differences)
             starting.close()
             if given.cluster.detach:

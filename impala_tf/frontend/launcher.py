@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
-from impala_tf.frontend import snapshot
+from impala_tf.frontend import code
 from impala_tf.frontend.claims import claimed
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
@@ -27,7 +27,6 @@ from impala_tf.frontend.runner import (
     NotSetUpError,
     ask_agent,
 )
-from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
@@ -70,19 +69,19 @@ def new_record(plan: Plan, given: Given) -> Record:
 class Launcher:
     """Starts the processes of a run on machines."""
 
-    def __init__(self, record: Record, logdir: Path, code: Snapshot | None = None) -> None:
+    def __init__(self, record: Record, logdir: Path, archive: bytes = b"") -> None:
         """Touches no machine yet.
 
         Args:
           record: the run's record.
           logdir: the run's logdir, on this machine.
-          code: the run's code. Default: the code that was launched.
+          archive: the run's code. Default: the code that was launched.
         """
-        self.record = record._replace(code=code.digest) if code else record
+        self.record = record._replace(code=code.digest(archive)) if archive else record
         self.credentials = Path(record.credentials or logdir / "credentials")
         self._logdir = logdir
         self._writing = threading.Lock()  # machines may join at the same time
-        self._code = code or snapshot.load(logdir, record.code)
+        self._archive = archive or code.load(logdir, record.code)
 
     def refuse_revoked(self, runner: CommandRunner) -> None:
         """Raises ClusterError if a machine was revoked: learners refuse its actors."""
@@ -167,7 +166,7 @@ class Launcher:
         try:
             return ask_agent(runner, "check", question)
         except NoCodeError:
-            snapshot.install(runner, self._code)
+            code.install(runner, self._archive)
             return ask_agent(runner, "check", question)
 
     def start(self, runner: CommandRunner) -> None:
@@ -233,7 +232,7 @@ class Launcher:
                 plan=self.record.plan._replace(nodes=nodes),
                 has_started=self.record.has_started or has_started,
             )
-            snapshot.save(self._code, self._logdir)
+            code.save(self._archive, self._logdir)
             save(self.record, self._logdir)
 
 

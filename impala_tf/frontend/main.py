@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
 from impala_tf.frontend import (
+    doctor,
     fetch,
     monitor,
     operate,
-    preflight,
     setup,
 )
 from impala_tf.frontend.engines import registry
@@ -142,8 +142,8 @@ def _setup(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords = plan_of(_given(options), sys.executable)
     print(as_text(plan), end="")
-    findings = preflight.examine(plan, passwords)
-    return preflight.show(findings, wide_console())
+    findings = doctor.examine(plan, passwords)
+    return doctor.show(findings, wide_console())
 
 
 def _run_of(options: argparse.Namespace) -> Path:

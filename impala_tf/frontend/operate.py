@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError, command_line, user_commands
-from impala_tf.frontend import snapshot
+from impala_tf.frontend import code
 from impala_tf.frontend.launcher import (
     Launcher,
     claimed_start,
@@ -255,7 +255,7 @@ def add(logdir: Path) -> int:
         print("the workers CSV has no new rows")
         return 0
     launcher = Launcher(record, logdir)
-    plan = snapshot.with_code(plan, record.code)
+    plan = code.with_code(plan, record.code)
     known = {node.name: node for node in record.plan.nodes}
     plan = plan._replace(nodes=tuple(known.get(node.name, node) for node in plan.nodes))
     nodes = plan.nodes_of([process.name for process in new])

@@ -15,7 +15,7 @@ from rich.console import Console
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
-from impala_tf.frontend import project, requirements
+from impala_tf.frontend import requirements
 from impala_tf.frontend.inventory import (
     SSH_PORT,
     Machine,
@@ -310,7 +310,7 @@ def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
 
 
 def _workdir_here() -> Path:
-    return project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
+    return requirements.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
 
 
 def _nodes(

@@ -2,7 +2,7 @@
 
 `python3 -m impala_tf.frontend.requirements actor|learner [TENSORFLOW]` prints a role's list, one
 requirement per line. TENSORFLOW replaces `tensorflow` by another distribution of the same version,
-such as tensorflow-cpu. Standard library only.
+such as tensorflow-cpu. Standard library only: a Docker build uses it before anything is installed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from impala_tf.frontend.project import CONSTRAINTS, ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout, or the folder that the package is installed in."""
+CONSTRAINTS = "impala_tf/constraints.txt"
+"""The file that pins the versions of packages."""
 Role = Literal["actor", "learner"]
 PYTHON_VERSIONS = ((3, 11), (3, 12))
 """Oldest and newest."""
@@ -30,27 +32,17 @@ def of_role(role: Role, root: Path = ROOT, extras: Sequence[str] = ()) -> list[s
     These are `dependencies`, the extra `learner` for learners, and `extras`. Horovod is not
     included, because it has to be compiled: see install_horovod.sh.
     """
-    lists = _of_checkout(root / "pyproject.toml") or _of_package()
+    lists: dict[str, list[str]] = {"": []}
+    if (file := root / "pyproject.toml").is_file():
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        lists = {"": project["dependencies"], **project.get("optional-dependencies", {})}
+    else:  # an installed package
+        for line in importlib.metadata.requires("impala_tf") or ():
+            requirement, _, marker = (part.strip() for part in line.partition(";"))
+            extra = re.search(r"extra == ['\"]([^'\"]+)", marker)
+            lists.setdefault(extra[1] if extra else "", []).append(requirement)
     names = ["", *(["learner"] if role == "learner" else []), *extras]
     return list(dict.fromkeys(requirement for name in names for requirement in lists[name]))
-
-
-def _of_checkout(file: Path) -> dict[str, list[str]]:
-    """Returns {extra, or "" for what every process needs: requirements}; {} without the file."""
-    if not file.is_file():
-        return {}
-    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-    return {"": project["dependencies"], **project.get("optional-dependencies", {})}
-
-
-def _of_package() -> dict[str, list[str]]:
-    """Returns the same for the installed package."""
-    lists: dict[str, list[str]] = {"": []}
-    for line in importlib.metadata.requires("impala_tf") or ():
-        requirement, _, marker = (part.strip() for part in line.partition(";"))
-        extra = re.search(r"extra == ['\"]([^'\"]+)", marker)
-        lists.setdefault(extra[1] if extra else "", []).append(requirement)
-    return lists
 
 
 def pinned(
@@ -74,13 +66,7 @@ def _canonical(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def main(arguments: list[str]) -> int:
-    """Prints a role's requirements; returns the exit status."""
-    role, tensorflow = [*arguments, "tensorflow"][:2]
+if __name__ == "__main__":
+    role, tensorflow = [*sys.argv[1:], "tensorflow"][:2]
     for requirement in of_role(cast(Role, role)):
         print(re.sub("^tensorflow(?===)", tensorflow, requirement))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,6 @@ import abc
 import contextlib
 import json
 import os
-import re
 import secrets
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +29,21 @@ NO_CODE = 123
 """Exit status if a launch has to send the run's code first."""
 _QUOTED = 80  # characters
 _FULL, _ERRORS_BEFORE = "No space left on device", "due to previous errors"
-_SHELL = re.compile(r"^[0-9a-f]{16}: (\d+: )?")  # the shell's name for itself: the mark
 
-# Runs "$@" in the folder "$1". A line with "$0" separates the command's own output from what a
-# login shell prints before it (some .bashrc do).
+# Makes $2 the current folder, and the rest of its arguments a command. A line with $1 separates the
+# command's own output from what a login shell prints before it (some .bashrc do).
 _WRAPPER = f"""
-printf '%s\\n' "$0"
-if [ -n "$1" ]; then cd -- "$1" || exit {NO_WORKDIR}; fi
-shift
+printf '%s\\n' "$1"
+if [ -n "$2" ]; then cd -- "$2" || exit {NO_WORKDIR}; fi
+shift 2
 case "$1" in "~/"*) c=$HOME/${{1#"~/"}}; shift; set -- "$c" "$@";; esac
-exec "$@"
+"""
+# The command also ends when its standard input does: without a terminal, sshd keeps it running when
+# the connection is lost.
+_UNTIL_INPUT_ENDS = """
+exec 3<&0; setsid "$@" </dev/null 3<&- & p=$!
+(cat <&3; kill -s TERM -- -$p) >/dev/null 2>&1 & w=$!
+wait $p; s=$?; kill $w 2>/dev/null; exit $s
 """
 
 # Imports the agent from the folder of the run's code. The folder of a run that has ended may be
@@ -93,7 +97,7 @@ class Completed(NamedTuple):
         # tar has a line for each file, and a last one that only says that there were errors.
         lines = [line for line in printed.splitlines() if not line.endswith(_ERRORS_BEFORE)]
         line = next((line for line in lines if _FULL in line), lines[-1] if lines else "")
-        return _SHELL.sub("", line.strip()) or f"exit status {self.status}"
+        return line.strip() or f"exit status {self.status}"
 
 
 class Running:
@@ -106,7 +110,7 @@ class Running:
         self._wait = wait
 
     def finish(self) -> int:
-        """Ends its standard input, waits until it exits and returns its exit status."""
+        """Ends it, unless it has exited; returns its exit status."""
         with contextlib.suppress(OSError):
             self._stdin.close()
         return self._wait()
@@ -135,16 +139,17 @@ class CommandRunner(abc.ABC):
           in_workdir: whether to run it in the project's folder, else in the home folder.
         """
         mark = secrets.token_hex(8)
-        done = self._run(self._wrapped(argv, mark, in_workdir), stdin, timeout_s)
+        command = self._wrapped('exec "$@"', mark, in_workdir, argv)
+        done = self._run(command, stdin, timeout_s)
         _, begun, output = done.stdout.partition(f"{mark}\n".encode())
         if not begun:
             raise self._not_begun(done)
         return done._replace(stdout=output)
 
     def start(self, argv: Sequence[str], in_workdir: bool = True) -> Running:
-        """Starts a command, and keeps its standard input open until it is finished."""
+        """Starts a command that reads nothing. It ends when it is finished or the connection is."""
         mark = secrets.token_hex(8)
-        running = self._start(self._wrapped(argv, mark, in_workdir))
+        running = self._start(self._wrapped(_UNTIL_INPUT_ENDS, mark, in_workdir, argv))
         printed = b""
         for line in iter(running.output.readline, b""):
             if line.endswith(f"{mark}\n".encode()):
@@ -155,9 +160,9 @@ class CommandRunner(abc.ABC):
     def close(self) -> None:  # noqa: B027, a LocalRunner has nothing to close
         """Closes the connection, if there is one."""
 
-    def _wrapped(self, argv: Sequence[str], mark: str, in_workdir: bool) -> list[str]:
+    def _wrapped(self, how: str, mark: str, in_workdir: bool, argv: Sequence[str]) -> list[str]:
         folder = self.node.workdir if in_workdir else ""
-        return ["sh", "-c", _WRAPPER, mark, folder, *argv]
+        return ["sh", "-c", _WRAPPER + how, "sh", mark, folder, *argv]
 
     def _not_begun(self, done: Completed) -> ClusterError:
         shell = "its login shell starts no command as a POSIX shell does"
@@ -191,7 +196,7 @@ class LocalRunner(CommandRunner):
                 command, input=stdin, capture_output=True, timeout=timeout_s, env=self._environment
             )
         except subprocess.TimeoutExpired as error:
-            word = command[5]  # the first word of the command that was wrapped
+            word = command[6]  # the first word of the command that was wrapped
             raise ClusterError(f"{self.node.name}: {word}: longer than {timeout_s:g} s") from error
         return Completed(done.returncode, done.stdout, done.stderr)
 
@@ -202,19 +207,6 @@ class LocalRunner(CommandRunner):
         )  # fmt: skip
         stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
         return Running(stdin, output, process.wait)
-
-
-def until_input_ends(argv: Sequence[str]) -> list[str]:
-    """Returns a command that also ends when its standard input does.
-
-    Without a terminal, sshd keeps a command running when the connection is lost.
-    """
-    script = (
-        'exec 3<&0; setsid "$@" </dev/null 3<&- & p=$!; '
-        "(cat <&3; kill -s TERM -- -$p) >/dev/null 2>&1 & w=$!; "
-        "wait $p; s=$?; kill $w 2>/dev/null; exit $s"
-    )
-    return ["sh", "-c", script, "sh", *argv]
 
 
 def ask_agent(

@@ -20,7 +20,7 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import NodeState, log_path, supervisor_log
 from impala_tf.frontend.plan import NodeSpec, Plan, wide_console
 from impala_tf.frontend.record import Record, load
-from impala_tf.frontend.runner import NO_WORKDIR, ClusterError, CommandRunner, until_input_ends
+from impala_tf.frontend.runner import NO_WORKDIR, ClusterError, CommandRunner
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import OVER
 from impala_tf.printable import log_printer, printable_parts
@@ -150,8 +150,10 @@ def follow_log(
         log = supervisor_log(node.logdir, node.id) if is_supervisor else log_path(node.logdir, name)
         command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", str(log)]
         if follow:
-            for line in runner.start(until_input_ends(command)).output:
+            running = runner.start(command)
+            for line in running.output:
                 show(line)
+            running.finish()  # which fails if the connection was lost
             return 0
         done = runner.run(command)
         if done.status != 0:

@@ -12,7 +12,7 @@ from impala_tf.config import (
     cores_here,
     memory_here,
 )
-from impala_tf.frontend import preflight
+from impala_tf.frontend import doctor
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.runner import LocalRunner
 
@@ -83,11 +83,11 @@ def test_the_doctor_asks_a_machine_for_its_containers_limits(
 ) -> None:
     """Its text is sent there, so nothing of this process is known."""
     made = groups("0::/\n", **{"cpu.max": "100000 100000", "memory.max": "5000000"})
-    source = preflight.PROBE
+    source = doctor.PROBE
     for name, path in zip(("/sys/fs/cgroup", "/proc/self/cgroup"), made, strict=True):
         assert source.count(f'"{name}"') == 1
         source = source.replace(f'"{name}"', f'"{path}"')
-    monkeypatch.setattr(preflight, "PROBE", source)
+    monkeypatch.setattr(doctor, "PROBE", source)
     node = NodeSpec("gpu7", "", True, str(tmp_path), "python3", "logs")
-    seen = preflight.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
+    seen = doctor.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
     assert (seen["cores"], seen["memory_bytes"]) == (1, 5_000_000)

@@ -11,7 +11,7 @@ import pytest
 from impala_tf.config import ConfigError, Given, command_line, wire_digest
 from impala_tf.config.defaults import resolve
 from impala_tf.environments import suites
-from impala_tf.frontend import project
+from impala_tf.frontend import code
 from impala_tf.types import ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, actions, environment_of
 from tests.helpers.runs import PROJECT
@@ -73,7 +73,7 @@ def test_a_wrapper_takes_arguments() -> None:
     assert (spec.observation, spec.time_limit) == (ObservationSpec("vector", (12,)), 7)
     assert wrappers in spec.protocol
     assert suites.modules(given.environment) == ["gymnasium.wrappers"]  # whose code would run
-    assert project.own_names(given).split(",")[1:] == [
+    assert code.own_names(given)[1:] == [
         "gymnasium.wrappers:FrameStackObservation", "gymnasium.wrappers:TimeLimit",
     ]  # fmt: skip
 

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from impala_tf.frontend import project
+from impala_tf.frontend import code, requirements
 from impala_tf.frontend.node import state as files
 from tests.helpers.launched_run import Run
 from tests.helpers.machine_setup import Setup
@@ -30,8 +30,8 @@ def remote(sshd, tmp_path, monkeypatch):
     made = Remote(sshd, tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    files_of = functools.partial(project.files, root=made.project)
-    monkeypatch.setattr(project, "files", files_of)
+    files_of = functools.partial(code.pack, root=made.project)
+    monkeypatch.setattr(code, "pack", files_of)
     yield made
     if (made.logdir / "launch_id").exists():
         made.command("stop", "--timeout_s=20")
@@ -73,7 +73,7 @@ def small_project(tmp_path):
         '[project]\nname="x"\ndependencies=["iniconfig"]\n'
         '[project.optional-dependencies]\nlearner=[]\nworlds=["toolz"]\n'
     )
-    (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\ntoolz==1.0.0\n")
+    (folder / requirements.CONSTRAINTS).write_text("iniconfig==2.1.0\ntoolz==1.0.0\n")
     return folder
 
 

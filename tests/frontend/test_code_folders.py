@@ -2,7 +2,7 @@
 
 import pytest
 
-from impala_tf.frontend import snapshot
+from impala_tf.frontend import code
 from impala_tf.frontend.record import load
 from tests.helpers.waiting import wait_until
 
@@ -27,7 +27,7 @@ def test_a_run_keeps_its_code_whatever_is_launched_later(remote, capfd):
 
     assert remote.launch() == 0, capfd.readouterr().err
     wait_until(lambda: "actor 0 is new with -1" in remote.log())
-    folder = remote.folders()[snapshot.take("").digest]
+    folder = remote.folders()[code.digest(code.pack())]
     assert not (folder / "README.md").exists(), "a file lingers that was deleted"
     assert remote.command("stop") == 0
     folder.rename(remote.work / "elsewhere")

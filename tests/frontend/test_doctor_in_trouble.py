@@ -2,11 +2,10 @@
 
 import pytest
 
+from impala_tf.frontend.doctor import run_probe
 from impala_tf.frontend.main import main
 from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.preflight import run_probe
 from impala_tf.frontend.runner import ClusterError, LocalRunner, NotSetUpError, ask_agent
-from tests.helpers.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -49,27 +48,3 @@ def test_a_machine_that_is_lost_while_it_listens_does_not_hide_the_findings(
     said = capfd.readouterr().out
     assert "  bad" in said and "the connection was lost" in said
     assert " tmux " in said and " clock " in said
-
-
-def test_a_user_id_without_a_name_or_home_gives_ssh_username(tmp_path, monkeypatch, capsys):
-    """As in a container: both ended with a traceback."""
-
-    def without_a_name(uid):
-        raise KeyError(f"getpwuid(): uid not found: {uid}")
-
-    monkeypatch.setattr("pwd.getpwuid", without_a_name)
-    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    csv = tmp_path / "w.csv"
-    header, port = "job,ip,tf_port,ssh_port,ssh_username,key_filename", free_port()
-    for user, key in (("", ""), ("me", "~/key"), ("me", "")):
-        rest = f"{port},{user},{key}"
-        csv.write_text(f"{header}\nlearner,127.0.0.1,8001,{rest}\nactor,127.0.0.1,,{rest}\n")
-        status = main(["doctor", f"--workers_csv_path={csv}"])
-        said = capsys.readouterr()
-        if user and not key:
-            assert (status, said.err) == (1, "")
-            assert f"SSH at 127.0.0.1:{port}: Connection refused" in said.out
-        else:
-            assert (status, said.err.count("\n")) == (2, 1)
-            assert said.err.startswith("~/key: " if key else f"{csv}:2: ssh_username: ")

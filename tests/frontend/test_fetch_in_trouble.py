@@ -32,7 +32,9 @@ def test_places_that_cannot_be_written_are_named(launched, tmp_path, capfd):
     assert not list(target.glob(".fetch-*"))
 
 
-def test_a_machine_sends_results_and_replaces_nothing_else(sshd, home, tmp_path, capfd):
+def test_a_machine_sends_results_and_replaces_nothing_else(
+    sshd, home, tmp_path, capfd, monkeypatch
+):
     """It replaced keys, and what later commands run."""
     there, here, csv = tmp_path / "there", tmp_path / "here", tmp_path / "w.csv"
     (home / "known_hosts").write_text(sshd.known_hosts.read_text())
@@ -59,8 +61,12 @@ def test_a_machine_sends_results_and_replaces_nothing_else(sshd, home, tmp_path,
              for path in here.rglob("*") if path.is_file()}  # fmt: skip
     results = ("checkpoints/c/x", "launch_id", "metrics.csv", "processes/actor-0.log")
     assert files == dict.fromkeys(results, 0)
-    there.rename(tmp_path / "elsewhere")
     capfd.readouterr()
+    with monkeypatch.context() as lower:
+        lower.setattr("impala_tf.frontend.fetch.MOST_FILES", 3)
+        assert main(["fetch", f"--logdir={here}"]) == 1
+    assert "sends more than a run can have" in capfd.readouterr().err
+    there.rename(tmp_path / "elsewhere")
     assert main(["fetch", f"--logdir={here}"]) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"127.0.0.1: {there}: ")

@@ -4,7 +4,7 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.frontend.inventory import Row, Secret, read_workers
-from impala_tf.frontend.project import ROOT
+from impala_tf.frontend.requirements import ROOT
 
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from impala_tf.frontend import project
+from impala_tf.frontend import code, requirements
 from impala_tf.frontend.node.state import living_pids, read_states, start_ticks
 from tests.helpers.sshd import trust
 from tests.helpers.waiting import wait_until
@@ -22,7 +22,7 @@ class Elsewhere:
     def __init__(self, sshd, run):
         self._sshd = sshd
         self._work = sshd.folder / "work"
-        (self._work / "impala_tf").symlink_to(project.ROOT / "impala_tf")
+        (self._work / "impala_tf").symlink_to(requirements.ROOT / "impala_tf")
         header, *here = run.csv.read_text().splitlines()
         rows = [f"{header},ssh_host,ssh_port,ssh_username,key_filename"]
         rows += [f"{row},,,," for row in here]
@@ -57,7 +57,7 @@ def elsewhere(sshd, run, monkeypatch, tmp_path):
     trust(sshd)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(project, "files", functools.partial(project.files, root=run.project))
+    monkeypatch.setattr(code, "pack", functools.partial(code.pack, root=run.project))
     absolute, run.logdir = tmp_path / "here" / "logs", "logs"
     made = Elsewhere(sshd, run)
     yield made

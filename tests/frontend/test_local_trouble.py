@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.frontend import snapshot
+from impala_tf.frontend import code
 from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.launcher import new_record
@@ -28,7 +28,7 @@ def recorded(tmp_path):
     csv.write_text(ROWS)
     given = Given({"workers_csv_path": str(csv), "logdir": str(tmp_path)})
     save(new_record(plan_of(given, sys.executable)[0], given), tmp_path)
-    snapshot.save(snapshot.Snapshot(gzip.compress(b""), ""), tmp_path)
+    code.save(gzip.compress(b""), tmp_path)
     return tmp_path
 
 
@@ -79,7 +79,7 @@ def test_an_installation_without_paramiko_has_all_that_needs_no_ssh(tmp_path):
     )
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("SSH needs the package paramiko, of the extra learner: ")
+    assert line.startswith("SSH needs paramiko, of the extra learner: ")
 
 
 def test_code_that_was_changed_in_the_logdir_reaches_no_machine(recorded, capsys):

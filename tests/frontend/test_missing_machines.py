@@ -10,7 +10,7 @@ import sys
 import pytest
 from cryptography import x509
 
-from impala_tf.frontend import project
+from impala_tf.frontend import code
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import cancelled_path, living_pids, read_state, state_path
 from impala_tf.frontend.record import load
@@ -55,8 +55,8 @@ def one_is_missing(run, monkeypatch, tmp_path):
             raise ClusterError(f"{node.name}: nothing answers SSH at {node.ssh_host}:22")
         return OtherMachine(node._replace(logdir=str(run.project / "there")), tmux)
 
-    files_of = functools.partial(project.files, root=run.project)
-    monkeypatch.setattr(project, "files", files_of)
+    files_of = functools.partial(code.pack, root=run.project)
+    monkeypatch.setattr(code, "pack", files_of)
     monkeypatch.setattr("impala_tf.frontend.remote.SshRunner", open_runner)
     yield door
     subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})

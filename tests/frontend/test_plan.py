@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from impala_tf.config import ConfigError, Given
-from impala_tf.frontend import launcher, project
+from impala_tf.frontend import launcher, requirements
 from impala_tf.frontend import plan as plans
 from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.inventory import Row, Secret
@@ -76,7 +76,7 @@ def test_the_whole_plan():
         tmux_sess="mine",
         nodes=(
             NodeSpec(
-                "this machine", "", True, str(project.ROOT), "/py", "/logs", csv_line=2,
+                "this machine", "", True, str(requirements.ROOT), "/py", "/logs", csv_line=2,
             ),
             NodeSpec(
                 "10.0.0.1", "10.0.0.1", False, "w", "/opt/py", "runs/x", "10.0.0.1",
@@ -114,7 +114,7 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
         record = launcher.new_record(plan_of(rows), GIVEN)
         first = record.first_learner()
         try:
-            launcher.Launcher(record, tmp_path, mock.Mock()).check(mock.Mock(node=first))
+            launcher.Launcher(record, tmp_path, b"code").check(mock.Mock(node=first))
         finally:
             assert asked.call_args.args[2]["names"] == [rows[0].ip]
 

@@ -12,7 +12,7 @@ import pytest
 
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders, ProcessSpec
-from impala_tf.frontend.project import ROOT
+from impala_tf.frontend.requirements import ROOT
 from impala_tf.machine.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
 

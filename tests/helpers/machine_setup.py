@@ -1,6 +1,5 @@
 """A machine for `frontend setup`, behind an sshd."""
 
-from impala_tf.frontend import project
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.remote import SshRunner
@@ -19,7 +18,7 @@ class Setup:
         self.plan = Plan("impala", (node,), (ProcessSpec("actor-0", node.name, ()),), ())
 
     def installer(self, extras=()):
-        return Installer(self.plan, project.files("", self.root), self.root, extras)
+        return Installer(self.plan, extras, self.root)
 
     def run(self, extras=()):
         return self.installer(extras).set_up(self.runner)

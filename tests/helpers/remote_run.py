@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.frontend import project, snapshot
+from impala_tf.frontend import code, requirements
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from tests.helpers.ports import free_port
@@ -21,7 +21,7 @@ class Remote:
         self.work = tmp_path / "work; $(touch x)"
         self.work.mkdir()
         (self.work / "impala_tf").symlink_to(
-            project.ROOT / "impala_tf"
+            requirements.ROOT / "impala_tf"
         )  # what `frontend setup` has put there
         trust(sshd)
         self.logdir = tmp_path / "here" / "logs"
@@ -50,4 +50,4 @@ class Remote:
         return path.read_text() if path.exists() else ""
 
     def folders(self):
-        return {path.name: path for path in (self.work / snapshot.PARENT).iterdir()}
+        return {path.name: path for path in (self.work / code.PARENT).iterdir()}

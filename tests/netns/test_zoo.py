@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.frontend import project, snapshot
+from impala_tf.frontend import code
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.main import main
@@ -56,15 +56,15 @@ if "--job_name=actor" in sys.argv:
 def network(tmp_path_factory):
     folder = tmp_path_factory.mktemp("zoo")
     with network_of(folder, MACHINES) as (nodes, user_key):
-        code = None
+        archive = b""
         for node in nodes:
             script = make_project(node.workdir) / "run_experiment.py"
             script.write_text(ACTOR + script.read_text())
-            code = code or snapshot.take("", project.files("", node.workdir))
+            archive = archive or code.pack(root=node.workdir)
             # As an earlier launch has left it, so that all launches take the same commands.
-            folder = node.workdir / snapshot.PARENT / code.digest
+            folder = node.workdir / code.PARENT / code.digest(archive)
             folder.mkdir(parents=True)
-            subprocess.run(["tar", "-xzC", str(folder)], input=code.archive, check=True)
+            subprocess.run(["tar", "-xzC", str(folder)], input=archive, check=True)
         yield nodes, user_key
 
 
@@ -141,8 +141,8 @@ def no_display(status):
 def zoo(network, home, tmp_path, monkeypatch):
     """What makes a Zoo of so many machines, which is stopped at the end."""
     made = []
-    files_of = functools.partial(project.files, root=network[0][0].workdir)
-    monkeypatch.setattr(project, "files", files_of)
+    files_of = functools.partial(code.pack, root=network[0][0].workdir)
+    monkeypatch.setattr(code, "pack", files_of)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
-from impala_tf.frontend import project
+from impala_tf.frontend import code
 from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.engine import (
     Hooks,
@@ -228,7 +228,7 @@ def _connected(address: str, code: Path | None = None) -> Iterator[str]:
 def _code(given: Given) -> Iterator[Path]:
     """Yields a folder with the files of the project and of the user's own modules."""
     with tempfile.TemporaryDirectory(prefix="impala-code-") as folder:
-        for name, path in project.files(project.own_names(given)).items():
+        for name, path in code.files(code.own_names(given)).items():
             copy = Path(folder, name)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)

@@ -60,7 +60,7 @@ def listen(asked: dict) -> list:
     addresses.
 
     Returns [[host, port, why it cannot listen there, or ""], ...]. The program prints that, and
-    listens until its standard input ends.
+    listens until it is killed.
     """
     answers = []
     for host, port in asked["addresses"]:
@@ -113,4 +113,4 @@ if __name__ == "__main__":
     task = {"look": look, "listen": listen, "reach": reach}[sys.argv[-2]]
     print(json.dumps(task(json.loads(sys.argv[-1]))), flush=True)
     if task is listen:
-        sys.stdin.read()
+        threading.Event().wait()
