@@ -287,8 +287,8 @@ def scale(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
         learner = start_learner()
         try:
             for count, began in ((options.few, 0), (options.actors, options.few)):
-                for first in range(began, count, share := -(-(count - began) // 2)):
-                    arguments = (first, min(share, count - first), flags, options.steps_per_s, stop)
+                for first in range(began, count, 64):  # more threads would wait for their turns
+                    arguments = (first, min(64, count - first), flags, options.steps_per_s, stop)
                     crowd.append(context.Process(target=stand_in, args=arguments))
                     crowd[-1].start()
                 print(f"{count} actors had called after {wait_for_actors(count):.0f} s", flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,9 +33,9 @@ from impala_tf.transport import (
     ClientClosed,
     HandshakeRefused,
     NoNetwork,
+    RetryTimes,
     Route,
     RunOver,
-    kind_of,
     max_environments,
     preferred,
 )
@@ -63,11 +62,10 @@ def main(given: Given) -> int:
     task = config.process.task
     first_seed = seed_of(config.run.seed, "actor", task)
     length = config.optimizer.unroll_length
-    patience = _Patience(config.process.idle_exit_minutes)
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
     heartbeat = Heartbeat.of_actor(task)
-    client = _connect(config, specs, patience, heartbeat)
-    patience.on_end = client.close
+    client = _connect(config, specs)
+    client.on_wait = heartbeat.beat
     stop.on_request(client.close)
 
     names = configs.split(config.run.info_metrics)
@@ -155,35 +153,6 @@ def _num_actors(given: Given) -> int:
     return len(configs.split(given["actor_hosts"])) or given["num_actors"] or 0
 
 
-class _Patience:
-    """Ends an actor whose learner stays away, because an idle machine may cost money."""
-
-    def __init__(self, minutes: float | None) -> None:
-        self._limit_s = None if minutes is None else 60 * minutes
-        self.on_end: Callable[[], None] = lambda: None
-
-    def on_retry(self, waited_s: float, reason: str) -> None:
-        """Called from time to time while a call is retried."""
-        _log.info("%.0f s without the learner: %s", waited_s, reason)
-        if self._limit_s is not None and waited_s >= self._limit_s:
-            self.on_end()
-
-
-class _Refusals:
-    """Logs why the learner refuses unrolls, whenever the kind of reason changes."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._last = ""
-
-    def log(self, reason: str) -> None:
-        """Records a refusal."""
-        self._count += 1
-        if kind_of(reason) != self._last:
-            self._last = kind_of(reason)
-            _log.warning("the learner refused unroll %d: %s", self._count, reason)
-
-
 def _acting(
     config: Config,
     spec: EnvironmentSpec,
@@ -231,26 +200,20 @@ def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
     return TensorFlowActor(config, spec)
 
 
-def _route(task: int, learners: Sequence[str]) -> Route:
-    def on_move(number: int, address: str) -> None:
-        _log.info("acting for learner-%d at %s", number, address)
-
-    order = preferred(task, len(learners))
-    return Route([(number, learners[number]) for number in order], on_move=on_move)
-
-
-def _connect(config: Config, specs: Sent, patience: _Patience, heartbeat: Heartbeat) -> ActorClient:
-    task = config.process.task
+def _connect(config: Config, specs: Sent) -> ActorClient:
+    task, minutes = config.process.task, config.process.idle_exit_minutes
     num_sent = configs.sent_per_push(config)
     max_environments(specs, num_sent)  # raises if that is too much for a message
+    learners = configs.split(config.process.learner_hosts)
+    order = preferred(task, len(learners))
+    # An actor whose learner stays away ends, because an idle machine may cost money.
+    retry = RetryTimes() if minutes is None else RetryTimes(give_up_s=60 * minutes)
     return ActorClient(
-        _route(task, configs.split(config.process.learner_hosts)),
+        Route([(number, learners[number]) for number in order]),
         credentials_dir(config),
         f"actor-{task}",
         specs,
         configs.wire_digest(config),
-        on_retry=patience.on_retry,
-        on_call=heartbeat.beat,
-        on_refused=_Refusals().log,
         num_environments=num_sent,
+        retry=retry,
     )

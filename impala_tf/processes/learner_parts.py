@@ -224,6 +224,7 @@ class LearnerParts:
             most_episodes=(2 + config.optimizer.unroll_length) * process.envs_per_actor // num_sent,
             num_levels=len(self.spec.levels),
             num_infos=len(configs.split(config.run.info_metrics)),
+            run_steps=self.learner.agent_steps,
         )
         # Actors work on the unrolls of a batch at a time, and two more.
         limit = GrantLimit(2 + math.ceil(configs.sent_per_batch(config) / num_sent))
@@ -242,7 +243,6 @@ class LearnerParts:
             self.store,
             infer=None if inference is None else inference.ask,
             networks=networks,
-            run_steps=self.learner.agent_steps,
             number=task,
             members=self.group.members,
         )

@@ -15,7 +15,7 @@ from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import STDERR, StopRequest
 from impala_tf.monitoring import status
 from impala_tf.processes.learner_parts import LearnerParts
-from impala_tf.transport import ActorView
+from impala_tf.transport import Session
 
 _STARVING_AFTER_S = 15.0
 EXITING = "exiting; after a restart, the group resumes from the last checkpoint"
@@ -163,7 +163,7 @@ class StatusReporter:
         )
         return {**(rows.newest or none), "awaited": awaited}
 
-    def _actor_status(self, actor: ActorView) -> status.ActorStatus:
+    def _actor_status(self, actor: Session) -> status.ActorStatus:
         version = self._parts.learner.parameter_version
         return status.ActorStatus(
             name=actor.actor_id,

@@ -1,25 +1,25 @@
 """Sends unrolls from actors to a learner, and parameters back: gRPC over mutual TLS, no pickling.
 
-An actor's calls and its learner's answers (impala.proto describes each message):
+Each actor has one stream to its learner (impala.proto describes the messages):
 
-    Handshake(name, session, specs)  ->  OK, REFUSED with the reason, or MOVED to another learner
-    Attend                           ->  stays open; meanwhile the name is taken
-    GetParameters(sequence 7)        ->  WAIT while enough actors act; then parameters and a grant
-    PushUnroll(7, tensors)           ->  OK: it is in the queue; REFUSED, STALE: it is not used
+    hello(name, session, specs)   ->  welcome; or refused with the reason, or moved elsewhere
+    parameters(for push 7)        ->  parameters, once the learner can use another unroll
+    push(7, tensors)              ->  it is in the queue; or why it is not used
+                                  <-  ping, over
 
-A call without an answer is retried. No unroll counts twice, because retries repeat its number:
+While the stream is open, the actor is present and its name is taken. After a broken one it opens
+another, and repeats its hello and its open requests. No unroll counts twice, as a push keeps its
+number:
 
-    PushUnroll(8, tensors)           ->  it is in the queue, but the answer is lost
-    PushUnroll(8, tensors)           ->  DUPLICATE: the learner has it; the next one is 9
+    push(8, tensors)              ->  it is in the queue, but the stream breaks
+    hello(...), push(8, tensors)  ->  welcome; a duplicate, and the next one is 9
 
-A restarted learner knows no sessions. It answers FAILED_PRECONDITION, and the actor repeats the
-Handshake before it retries. Unrolls in the queue of the learner that was restarted are lost.
+A restarted learner knows no sessions; unrolls in the queue of the learner before it are lost.
 """
 
-from impala_tf.transport.backoff import RetryTimes
 from impala_tf.transport.client import ActorClient
 from impala_tf.transport.codec import NamedSpec, NestCodec
-from impala_tf.transport.errors import (
+from impala_tf.transport.failures import (
     ClientClosed,
     DecodeError,
     HandshakeRefused,
@@ -41,7 +41,7 @@ from impala_tf.transport.handshake import (
 )
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import Pushes, PushReport
-from impala_tf.transport.route import Route, preferred
+from impala_tf.transport.route import RetryTimes, Route, preferred
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import Infer, LearnerService, Networks
-from impala_tf.transport.sessions import ActorView, Sessions
+from impala_tf.transport.sessions import Session, Sessions

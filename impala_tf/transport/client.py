@@ -1,14 +1,15 @@
-"""The actor's side of the transport: calls are retried until they succeed or the run is over."""
+"""The actor's side of the transport: one stream to its learner, opened again when it breaks."""
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import logging
 import math
+import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +18,47 @@ import grpc
 from impala_tf.machine import certificates
 from impala_tf.machine.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, wire
-from impala_tf.transport.backoff import Backoff, RetryTimes
 from impala_tf.transport.codec import NamedSpec, NestCodec, decode
-from impala_tf.transport.errors import (
+from impala_tf.transport.failures import (
     ClientClosed,
     DecodeError,
     HandshakeRefused,
     NoNetwork,
     RunOver,
     TransportError,
+    kind_of,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
-from impala_tf.transport.route import Route
+from impala_tf.transport.impala_pb2 import FromActor, FromLearner
+from impala_tf.transport.route import Retries, RetryTimes, Route
 from impala_tf.types import ActorReport, Episode, Nest
+
+_log = logging.getLogger("impala_tf.actor")
 
 # The learner is unreachable, slow or shutting down, which is temporary.
 _RETRIED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.UNKNOWN,  # the stream was broken while the learner wrote
 )
-_ATTEND_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 1.0
 
 
 class ActorClient:
-    """An actor's connection to its learner. A second thread sends unrolls.
+    """An actor's connection to its learner. A second thread keeps it, and receives replies.
 
-    Every call is retried while the learner is unreachable, until the run is over or the client is
-    closed. `close` may be called from any thread, everything else from one thread.
+    While the learner is unreachable, requests wait. `close` may be called from any thread,
+    everything else from one thread. All methods raise RunOver, ClientClosed, HandshakeRefused if
+    actor and learner do not fit, and TransportError on a failure that no retry would fix.
 
     Attributes:
       run_steps: the run's agent steps when its learner started, from the first handshake.
       restarts: how often this actor was restarted since then.
       push_wait_fraction: the fraction of the time between the last two pushes during which the
         actor waited for parameters, or to push.
+      on_wait: called about once a second while a method waits for the learner.
     """
 
     def __init__(
@@ -60,13 +68,10 @@ class ActorClient:
         actor_id: str,
         sent_specs: Nest,
         config_digest: str,
-        on_retry: Callable[[float, str], None] = lambda waited_s, reason: None,
-        on_call: Callable[[], None] = lambda: None,
-        on_refused: Callable[[str], None] = lambda reason: None,
         num_environments: int = 1,
         retry: RetryTimes | None = None,
     ) -> None:
-        """Connects at the first call.
+        """Connects at the first request.
 
         Args:
           address: host:port of the learner, or a route with several learners.
@@ -74,71 +79,51 @@ class ActorClient:
           actor_id: a name that is unique among the learner's actors.
           sent_specs: the specs of what is pushed, as in `handshake.RunTerms`.
           config_digest: `impala_tf.config.wire_digest`.
-          on_retry: called with (seconds so far, reason) while a call is retried, at the times that
-            `retry` gives, in the waiting thread.
-          on_call: called before every try of a call, in the calling thread.
-          on_refused: called by `push` with the reason if the learner did not use the previous
-            unroll. If it was stale, `fetch_parameters` returns newer parameters.
           num_environments: the largest N of any unroll.
-          retry: when calls are retried; None: the default times.
+          retry: when the learner is called again; None: the default times.
 
         Raises: ConfigError if the credentials cannot be used.
         """
         self.run_steps = self.restarts = 0
         self.push_wait_fraction = 0.0
+        self.on_wait: Callable[[], None] = lambda: None
         self._codec = NestCodec(sent_specs)
         self._credentials_dir = credentials_dir
+        self._credentials = credentials.channel_credentials(credentials_dir)
         self._route = Route([(0, address)]) if isinstance(address, str) else address
-        self._closed = threading.Event()
-        self._told_over = threading.Event()  # set by the Attend call, when the run is over
-        self._connecting = threading.Lock()
-        self._channel = self._new_channel()
-        self._stub = wire.stub(self._channel)
-        self._actor_id = actor_id
-        self._session = secrets.randbits(64)
-        self._run_id = ""
-        self._config_digest = config_digest
-        self._num_environments = num_environments
-        self._on_retry = on_retry
-        self._on_call = on_call
-        self._on_refused = on_refused
-        self._retry = retry or RetryTimes()
+        self._retries = Retries(retry or RetryTimes())
+        self._hello = impala_pb2.Hello(
+            actor_id=actor_id,
+            session=secrets.randbits(64),
+            protocol_version=PROTOCOL_VERSION,
+            config_digest=config_digest,
+            unroll_specs=spec_messages(self._codec.specs),
+            num_environments=num_environments,
+            learners=self._route.order,
+        )
         self._parameter_specs: list[NamedSpec] = []
+        self._changed = threading.Condition()  # of the following fields
+        self._failure: Exception | None = None  # why there will be no more replies
+        self._ended = threading.Event()  # there is a failure
+        self._requests: dict[str, bytes] = {}  # without a reply; each new stream repeats them
+        self._replies: dict[str, Any] = {}  # by kind
+        self._outbox: _Outbox | None = None  # of the stream; None while there is none
+        self._stream: grpc.Call | None = None
+        self._heard_s = math.inf  # when the learner last sent anything
+        self._thread = threading.Thread(target=self._stay_connected, name="stream", daemon=True)
+
         self._next_sequence = 0
+        self._last_refusal = ""
         self._last_push = time.monotonic()
         self._fetching_s = 0.0
         self._unchanged_at: float | None = None  # when the last fetch found nothing new
         self._peak_memory = PeakMemory()
-        self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
-        self._sending: Future[Any] | None = None
 
     def handshake(self) -> None:
-        """Agrees with the learner on what is sent.
-
-        Raises: HandshakeRefused naming both sides if they do not fit; RunOver; ClientClosed.
-        """
-        request = impala_pb2.HandshakeRequest(
-            protocol_version=PROTOCOL_VERSION,
-            config_digest=self._config_digest,
-            unroll_specs=spec_messages(self._codec.specs),
-            num_environments=self._num_environments,
-            learners=self._route.order,
-        )
-        reply = self._call("Handshake", request)
-        while reply.outcome == impala_pb2.MOVED:
-            if self._route.go_to(reply.learner):
-                self._connect()
-            reply = self._call("Handshake", request)
-        if reply.outcome == impala_pb2.REFUSED:
-            raise HandshakeRefused(f"the learner refused actor {self._actor_id}: {reply.message}")
-        if not self._run_id:  # not after a restart of the learner
-            self.run_steps, self.restarts = reply.run_steps, reply.restarts
-        self._run_id = reply.run_id
-        self._parameter_specs = specs_from_messages(reply.parameter_specs)
-        with self._connecting:  # the thread that pushes may repeat the handshake, too
-            if self._attendant.ident is None:
-                self._attendant.start()
+        """Agrees with the learner on what is sent; the other methods do so, too."""
+        with self._changed:
+            self._connect()
+            self._wait_until(lambda: self._hello.run_id)
 
     def fetch_parameters(
         self, known_version: int, used: Sequence[int] = ()
@@ -151,22 +136,16 @@ class ActorClient:
           known_version: the parameter_version that the actor has; -1 if it has none. Then it waits
             for the learner's first parameters.
           used: indices of the parameters to get, ascending; the others are None. Empty: all.
-
-        Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
-          TransportError on a failure that no retry would fix.
         """
-        request = impala_pb2.GetParametersRequest(
-            known_version=known_version, sequence=self._next_sequence, used=used
-        )
         started = time.monotonic()
-        reply = self._call("GetParameters", request)
-        while reply.outcome == impala_pb2.WAIT:
-            reply = self._call("GetParameters", request)
+        request = {"known_version": known_version, "sequence": self._next_sequence, "used": used}
+        self._send("parameters", request)
+        reply = self._wait_for("parameters")
         now = time.monotonic()
         # If the actor asks again before it acts, the time between also counts as waiting.
         self._fetching_s += now - (self._unchanged_at or started)
-        self._unchanged_at = now if reply.outcome == impala_pb2.UNCHANGED else None
-        if reply.outcome == impala_pb2.UNCHANGED:
+        self._unchanged_at = now if reply.unchanged else None
+        if reply.unchanged:
             return None
         specs = self._parameter_specs
         if len(reply.tensors) != len(specs):
@@ -180,12 +159,12 @@ class ActorClient:
     def fetch_network(self, num_environments: int) -> bytes:
         """Returns the network for N environments: an encoded `actor.network.ActingModel`.
 
-        Raises: NoNetwork with the learner's reason; otherwise as `fetch_parameters`.
+        Raises: NoNetwork with the learner's reason.
         """
-        request = impala_pb2.GetNetworkRequest(num_environments=num_environments)
-        reply = self._call("GetNetwork", request)
-        if reply.outcome == impala_pb2.REFUSED:
-            raise NoNetwork(reply.message)
+        self._send("network", {"num_environments": num_environments})
+        reply = self._wait_for("network")
+        if reply.none:
+            raise NoNetwork(reply.none)
         network: bytes = reply.network
         return network
 
@@ -201,13 +180,10 @@ class ActorClient:
 
         Returns:
           (parameter_version, an AgentOutput and the core state after it, encoded).
-
-        Raises: as `fetch_parameters`.
         """
-        request = impala_pb2.InferRequest(
-            num_environments=num_environments, tensors=tensors, known_version=known_version
-        )
-        reply = self._call("Infer", request)
+        request = {"num_environments": num_environments, "tensors": tensors}
+        self._send("infer", {**request, "known_version": known_version})
+        reply = self._wait_for("infer")
         return reply.parameter_version, reply.tensors
 
     def push(
@@ -216,156 +192,194 @@ class ActorClient:
         """Sends unrolls [N, ...], or other data that `sent_specs` describes.
 
         Waits only until the learner has accepted the previous push. The arrays are copied and may
-        be overwritten after the call.
+        be overwritten after the call. If the learner does not use an unroll, the log says why.
 
-        Raises: ValueError naming an array that does not fit the specs; otherwise as
-          `fetch_parameters`, also for a failure of the previous push.
+        Raises: ValueError naming an array that does not fit the specs.
         """
         num_environments, tensors = self._codec.encode(sent)
         blocked_s = self._wait_for_previous_push()
         report = (report or ActorReport())._replace(
             push_wait_fraction=self.push_wait_fraction, memory_mb=self._peak_memory.mib()
         )
-        request = impala_pb2.PushUnrollRequest(
-            sequence=self._next_sequence,
-            num_environments=num_environments,
-            tensors=tensors,
-            episode_returns=[episode.episode_return for episode in episodes],
-            episode_lengths=[episode.episode_length for episode in episodes],
-            episode_levels=[episode.level for episode in episodes],
-            episode_infos=[
-                math.nan if value is None else value
-                for episode in episodes
-                for value in episode.info
-            ],
-            blocked_s=blocked_s,
+        infos = (value for episode in episodes for value in episode.info)
+        request = {
+            "sequence": self._next_sequence,
+            "num_environments": num_environments,
+            "tensors": tensors,
+            "episode_returns": [episode.episode_return for episode in episodes],
+            "episode_lengths": [episode.episode_length for episode in episodes],
+            "episode_levels": [episode.level for episode in episodes],
+            "episode_infos": [math.nan if value is None else value for value in infos],
+            "blocked_s": blocked_s,
             **report._asdict(),
-        )
+        }
         self._next_sequence += 1
-        try:
-            self._sending = self._sender.submit(self._call, "PushUnroll", request)
-        except RuntimeError as error:  # the executor raises it after `close`
-            raise ClientClosed("push: the client is closed") from error
+        self._send("push", request)
 
     def report(self, trouble: str) -> None:
         """Tells the learner, in one line, what keeps this actor from acting until the next push.
 
-        It does not retry, so that an absent learner does not delay the actor.
+        Only if the learner is there, so that an absent one does not delay the actor.
         """
-        with contextlib.suppress(grpc.RpcError, ValueError):  # ValueError: the channel was closed
-            self._send("Report", impala_pb2.ReportRequest(trouble=trouble))
+        with self._changed:
+            if self._outbox is not None:
+                self._outbox.put(FromActor(trouble=trouble).SerializeToString())
 
     def close(self) -> None:
-        """Cancels running calls and returns soon. An unroll that is not accepted yet is lost."""
-        self._closed.set()
-        with self._connecting:
-            self._channel.close()
-        # Does not wait: on_retry may close the client from the sender's own thread.
-        self._sender.shutdown(wait=False)
+        """Ends the stream; returns at once. An unroll that is not accepted yet is lost."""
+        self._end(ClientClosed("the client is closed"))
 
     def _wait_for_previous_push(self) -> float:
         """Waits until the previous push is accepted; returns the seconds that it took."""
         started = time.monotonic()
-        if self._sending is not None:
-            reply = self._sending.result()
-            if reply.outcome in (impala_pb2.REFUSED, impala_pb2.STALE):
-                self._on_refused(reply.message)
-        if self._closed.is_set():
-            raise ClientClosed("push: the client is closed")
+        if self._next_sequence:
+            unused = self._wait_for("push").unused
+            if kind_of(unused) != self._last_refusal:
+                self._last_refusal = kind_of(unused)
+                if unused:
+                    _log.warning("the learner does not use an unroll: %s", unused)
         now = time.monotonic()
         waited_s = self._fetching_s + now - started
         self.push_wait_fraction = waited_s / max(now - self._last_push, 1e-9)
         self._last_push, self._fetching_s, self._unchanged_at = now, 0.0, None
         return now - started
 
-    def _attend(self) -> None:
-        """Shows the learner that the actor is alive whenever it asks, to keep the actor's name."""
-        while not self._closed.is_set():
-            try:
-                reply = self._send("Attend", impala_pb2.AttendRequest())
-                if reply.outcome == impala_pb2.RUN_OVER:
-                    self._told_over.set()  # by the actor's next call, the learner may have exited
-                    return
-            except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
-                self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report the problem
+    def _send(self, kind: str, request: dict[str, Any]) -> None:
+        message: Any = {kind: request}
+        data = FromActor(**message).SerializeToString()
+        with self._changed:
+            self._connect()
+            self._requests[kind] = data
+            if self._outbox is not None:
+                self._outbox.put(data)
 
-    def _call(self, method: str, request: Any) -> Any:
-        """Calls until the learner answers, and returns its reply.
-
-        Args:
-          method: the call's name.
-          request: the request, without the fields that identify the caller.
-        """
-        backoff, reply = Backoff(self._on_retry, self._retry), None
-        while reply is None:
-            reply = self._try(method, request, backoff)
-        return reply
-
-    def _try(self, method: str, request: Any, backoff: Backoff) -> Any:
-        """Returns the reply; None, after a pause, if the call failed and should be retried.
-
-        Raises: RunOver; ClientClosed; HandshakeRefused after a restart of the learner;
-          TransportError if no retry would help.
-        """
-        if self._closed.is_set():
-            raise ClientClosed("the client is closed")
-        if self._told_over.is_set():
-            raise RunOver("the learner says that the run is over")
-        self._on_call()
-        channel = self._channel
-        try:
-            reply = self._send(method, request)
-        except grpc.RpcError as error:
-            if not self._closed.is_set():
-                reason = self._reason_to_retry(error)
-                # Not DEADLINE_EXCEEDED, which does not mean that the learner is away: a push waits
-                # while the queue is full.
-                if error.code() == grpc.StatusCode.UNAVAILABLE and self._route.failed():
-                    self._connect()
-                    backoff.hurry()
-                backoff.wait(reason, self._closed)
-            return None
-        except ValueError:  # the channel was closed
-            if not self._closed.is_set() and channel is self._channel:
-                raise
-            return None
-        self._route.answered()
-        if reply.outcome == impala_pb2.RUN_OVER:
-            raise RunOver("the learner says that the run is over")
-        return reply
-
-    def _new_channel(self) -> grpc.Channel:
-        return grpc.secure_channel(
-            self._route.address,
-            credentials.channel_credentials(self._credentials_dir),
-            [*wire.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
-        )
+    def _wait_for(self, kind: str) -> Any:
+        """Returns the reply to the request that was sent last."""
+        with self._changed:
+            self._wait_until(lambda: kind in self._replies)
+            return self._replies.pop(kind)
 
     def _connect(self) -> None:
-        """Connects to another learner. Other threads' running calls fail and are retried there."""
-        with self._connecting:
-            if self._closed.is_set():
-                return
-            before, self._channel = self._channel, self._new_channel()
-            self._stub = wire.stub(self._channel)
-        before.close()
+        if self._failure is not None:
+            raise self._failure
+        if self._thread.ident is None:
+            self._thread.start()
 
-    def _send(self, method: str, request: Any) -> Any:
-        """Identifies the caller, and tries a call once; raises what `wire.stub` says."""
-        request.actor_id, request.session = self._actor_id, self._session
-        request.run_id = self._run_id
-        return getattr(self._stub, method)(request, timeout=wire.DEADLINES_S.get(method))
+    def _wait_until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            if self._failure is not None:
+                raise self._failure
+            if not self._changed.wait(_LOOK_AGAIN_S):
+                self.on_wait()
+            if self._stream is not None and time.monotonic() > self._heard_s + wire.SILENT_S:
+                self._stream.cancel()  # its machine answers, but the learner hangs
 
-    def _reason_to_retry(self, error: grpc.RpcError) -> str:
-        """Returns why the call is retried; raises TransportError if no retry would help."""
-        code, details = error.code(), error.details()
-        if code == grpc.StatusCode.FAILED_PRECONDITION:
-            self.handshake()  # the learner was restarted
-        elif code == grpc.StatusCode.UNAVAILABLE:
-            return (
-                f"{details} (if the learner is running: {self._credentials_dir} may hold another "
-                "run's credentials)"
+    def _end(self, failure: Exception) -> None:
+        with self._changed:
+            self._failure = self._failure or failure
+            self._ended.set()
+            self._changed.notify_all()
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def _stay_connected(self) -> None:
+        """Opens streams until the run is over or the client is closed, in a thread of its own."""
+        while not self._ended.is_set():
+            try:
+                self._follow_stream()
+            except grpc.RpcError as error:
+                if error.code() not in _RETRIED:
+                    self._end(TransportError(f"{error.code().name}: {error.details()}"))
+                elif not self._retries.wait(self._explain(error), self._ended):
+                    self.close()
+            except Exception as error:
+                self._end(error)
+
+    def _explain(self, error: grpc.RpcError) -> str:
+        """Returns why the learner is called again; perhaps it is another one from now on."""
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            return error.details() or error.code().name
+        if self._route.failed():
+            self._retries.hurry()
+        return (
+            f"{error.details()} (if the learner is running: {self._credentials_dir} may hold"
+            " another run's credentials)"
+        )
+
+    def _follow_stream(self) -> None:
+        """Opens a stream and takes the replies until it ends; raises grpc.RpcError if it breaks."""
+        outbox = _Outbox()
+        outbox.put(FromActor(hello=self._hello).SerializeToString())
+        name = ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)
+        options = [*wire.CHANNEL_OPTIONS, name]
+        with grpc.secure_channel(self._route.address, self._credentials, options) as channel:
+            act = channel.stream_stream(
+                f"/{wire.SERVICE}/{wire.METHOD}", None, FromLearner.FromString
             )
-        elif code not in _RETRIED:
-            raise TransportError(f"{code.name}: {details}") from error
-        return details or code.name
+            stream = act(iter(outbox))
+            with self._changed:
+                self._stream, self._heard_s = stream, time.monotonic()
+            try:
+                if not self._ended.is_set():  # else `close` did not know the stream
+                    for message in stream:
+                        self._take(message, outbox)
+            finally:
+                with self._changed:
+                    self._stream = self._outbox = None
+                outbox.close()
+                stream.cancel()
+
+    def _take(self, message: FromLearner, outbox: _Outbox) -> None:
+        self._heard_s = time.monotonic()
+        kind = message.WhichOneof("kind")
+        if kind == "ping":
+            outbox.put(FromActor(pong=True).SerializeToString())
+        elif kind == "over":
+            self._end(RunOver("the learner says that the run is over"))
+        elif kind == "refused":
+            name = self._hello.actor_id
+            self._end(HandshakeRefused(f"the learner refused actor {name}: {message.refused}"))
+        elif kind == "moved":
+            self._route.go_to(message.moved)
+        elif kind == "welcome":
+            self._route.answered()
+            with self._changed:
+                welcome, hello = message.welcome, self._hello
+                if not hello.run_id:  # not after a restart of the learner
+                    self.run_steps, self.restarts = welcome.run_steps, welcome.restarts
+                hello.run_id = welcome.run_id
+                self._parameter_specs = specs_from_messages(welcome.parameter_specs)
+                self._outbox = outbox
+                for request in self._requests.values():
+                    outbox.put(request)
+                self._changed.notify_all()
+        elif kind is not None:
+            self._retries.succeed()
+            with self._changed:
+                self._requests.pop(kind, None)
+                self._replies[kind] = getattr(message, kind)
+                self._changed.notify_all()
+
+
+class _Outbox:
+    """Messages to the learner. Short ones overtake the parts of long ones."""
+
+    def __init__(self) -> None:
+        self._messages: queue.PriorityQueue[tuple[int, int, bytes | None]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
+
+    def put(self, data: bytes) -> None:
+        if len(data) <= wire.PART_BYTES:
+            self._messages.put((0, next(self._numbers), data))
+            return
+        for start in range(0, len(data), wire.PART_BYTES):
+            end = start + wire.PART_BYTES
+            part = FromActor(part={"data": data[start:end], "last": end >= len(data)})
+            self._messages.put((1, next(self._numbers), part.SerializeToString()))
+
+    def close(self) -> None:
+        self._messages.put((-1, next(self._numbers), None))
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (message := self._messages.get()[2]) is not None:
+            yield message

@@ -16,7 +16,7 @@ import numpy as np
 import tree
 import zstandard
 
-from impala_tf.transport.errors import DecodeError
+from impala_tf.transport.failures import DecodeError
 from impala_tf.types import ArraySpec, Nest
 
 _COMPRESSED_DTYPE = "uint8"
@@ -65,7 +65,7 @@ def encode(spec: NamedSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
             f"got {array.dtype}{list(array.shape)}"
         )
     data = array.tobytes()
-    if not _may_be_compressed(spec, len(data)):
+    if spec.dtype != _COMPRESSED_DTYPE or len(data) < _COMPRESSED_BYTES:
         return data
     compressed = zstandard.ZstdCompressor(_LEVEL).compress(data)
     return compressed if len(compressed) < len(data) else data
@@ -78,7 +78,7 @@ def decode(spec: NamedSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.nd
     """
     shape = leading + spec.shape
     expected = math.prod(shape) * DTYPES[spec.dtype].itemsize
-    if len(data) < expected and _may_be_compressed(spec, expected):
+    if len(data) < expected and expected >= _COMPRESSED_BYTES and spec.dtype == _COMPRESSED_DTYPE:
         data = _decompress(spec, data, expected)
     if len(data) != expected:
         raise DecodeError(
@@ -87,10 +87,6 @@ def decode(spec: NamedSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.nd
     if spec.dtype == "bool" and data.translate(None, b"\x00\x01"):
         raise DecodeError(f"{spec.name}: expected bool, that is bytes of 0 or 1, got other bytes")
     return np.frombuffer(data, DTYPES[spec.dtype]).reshape(shape)
-
-
-def _may_be_compressed(spec: NamedSpec, nbytes: int) -> bool:
-    return spec.dtype == _COMPRESSED_DTYPE and nbytes >= _COMPRESSED_BYTES
 
 
 def _decompress(spec: NamedSpec, data: bytes, expected: int) -> bytes:

@@ -62,31 +62,26 @@ class Revoked:
 def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
     contents: list[bytes] = []
     problems: list[str] = []
-    missing: list[str] = []
-    for name in names:
-        path = directory / name
+    if missing := [name for name in names if not (directory / name).exists()]:
+        raise ConfigError(
+            f"{directory}: has no {', '.join(missing)}; start the learner first, which makes them."
+            " On another machine, copy them there, or point --credentials at them"
+        )
+    for path in (directory / name for name in names):
         try:
-            content = path.read_bytes()
-            if name.endswith(".key") and path.stat().st_mode & 0o077:
+            contents.append(path.read_bytes())
+            if path.suffix == ".pem":
+                x509.load_pem_x509_certificate(contents[-1])
+            elif path.stat().st_mode & 0o077:
                 problems.append(
                     f"{path}: other users can read this private key; run chmod 600 {path}, or if"
                     " that changes nothing there, give a --credentials=FOLDER on a file system that"
                     " keeps permissions"
                 )
-            elif name.endswith(".pem"):
-                x509.load_pem_x509_certificate(content)
-            contents.append(content)
         except ValueError:
             problems.append(f"{path}: not a certificate; copy the run's credentials again")
-        except FileNotFoundError:
-            missing.append(name)
         except OSError as error:
             problems.append(f"{path}: cannot be read: {error.strerror}")
-    if missing:
-        problems.append(
-            f"{directory}: has no {', '.join(missing)}; start the learner first, which makes them."
-            " On another machine, copy them there, or point --credentials at them"
-        )
     if problems:
         raise ConfigError(problems)
     return contents

@@ -68,50 +68,32 @@ class Grants:
     Args:
       limit: how many grants there may be at once; None: any number.
       clock: returns the time in seconds.
-      hold_s: how long a call waits at most, in seconds; less than the call's deadline.
     """
 
     def __init__(
-        self,
-        limit: GrantLimit | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        hold_s: float = 15.0,
+        self, limit: GrantLimit | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._limit = limit
         self._clock = clock
-        self._hold_s = hold_s
         self._given: dict[Grant, float] = {}  # when each was given, oldest first
         self._arrived: dict[Grant, float] = {}  # when each unroll arrived that waits for room
-        self._waiting: collections.OrderedDict[Grant, asyncio.Future[bool]] = (
-            collections.OrderedDict()
-        )
+        self._waiting: collections.deque[tuple[Grant, asyncio.Future[None]]] = collections.deque()
 
-    async def wait(self, session: Hashable, sequence: int) -> bool:
-        """Waits for a grant.
+    async def wait(self, session: Hashable, sequence: int) -> None:
+        """Waits until an actor may make an unroll. Who is cancelled meanwhile gets no grant.
 
         Args:
           session: the actor's session.
           sequence: the unroll's number in it.
-
-        Returns:
-          whether the actor may make the unroll; if False, it should ask again.
         """
         grant = session, sequence
         if self._limit is None or grant in self._given:
-            return True
+            return
         self._forget_lost(self._limit)
-        # A retry takes its former call's place in the queue: that call's connection broke.
-        former = self._waiting.get(grant)
-        future = self._waiting[grant] = asyncio.get_running_loop().create_future()
-        if former is not None and not former.done():
-            former.set_result(False)
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((grant, future))
         self._give()
-        try:
-            await asyncio.wait([future], timeout=self._hold_s)
-        finally:
-            if not future.done():
-                self._waiting.pop(grant, None)
-        return future.done() and future.result()
+        await future
 
     def arrived(self, session: Hashable, sequence: int) -> None:
         """Notes that an unroll has arrived and now waits for room in the queue."""
@@ -138,7 +120,8 @@ class Grants:
         if in_queue and arrived is not None:
             blocked_s = min(max(0.0, blocked_s), arrived - given)
             waited_s = blocked_s + self._clock() - arrived
-            self._limit.observe(arrived - given - blocked_s, waited_s, bool(self._waiting))
+            more_wanted = any(not future.done() for _, future in self._waiting)
+            self._limit.observe(arrived - given - blocked_s, waited_s, more_wanted)
         self._give()
 
     def lost(self, session: Hashable) -> None:
@@ -146,23 +129,14 @@ class Grants:
         for grant in list(self._given):
             if grant[0] is session and grant not in self._arrived:
                 del self._given[grant]
-        if self._limit is not None:
-            self._give()
-
-    def release(self) -> None:
-        """Makes all waiting actors ask again."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_result(False)
-        self._waiting.clear()
+        self._give()
 
     def _give(self) -> None:
-        assert self._limit is not None
-        while self._waiting and len(self._given) < self._limit.limit:
-            grant, future = self._waiting.popitem(last=False)
-            if not future.done():
+        while self._limit and self._waiting and len(self._given) < self._limit.limit:
+            grant, future = self._waiting.popleft()
+            if not future.done():  # else its actor is lost
                 self._given[grant] = self._clock()
-                future.set_result(True)
+                future.set_result(None)
 
     def _forget_lost(self, limit: GrantLimit) -> None:
         oldest = self._clock() - max(_LOST_AFTER_S, _LOST_AFTER * limit.unroll_s)

@@ -8,23 +8,19 @@ from typing import NamedTuple
 
 from impala_tf.config import ConfigError
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.calls import shown
+from impala_tf.transport.actor_stream import show
 from impala_tf.transport.codec import NamedSpec, NestCodec
-from impala_tf.transport.errors import HandshakeRefused
+from impala_tf.transport.failures import HandshakeRefused
 from impala_tf.transport.wire import MAX_PARAMETER_BYTES, MAX_UNROLL_BYTES
 from impala_tf.types import Nest
 
-PROTOCOL_VERSION = 20
+PROTOCOL_VERSION = 21
 
-_LONGEST_REFUSAL = 2000
-_OTHER_FLAGS = (
-    "its flags for the level, the network or unrolls are not the learner's; give both the same"
-)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class RunTerms(NamedTuple):
-    """What a learner requires of its actors; the same after a restart of the learner."""
+    """What a learner requires of its actors, and tells them."""
 
     run_id: str  # random, made once per run
     config_digest: str  # impala_tf.config.wire_digest
@@ -34,6 +30,7 @@ class RunTerms(NamedTuple):
     max_environments: int = 4096  # the largest N of an actor
     num_levels: int = 1  # the number of levels that the agent learns
     num_infos: int = 0  # the number of --info_metrics
+    run_steps: int = 0  # agent steps of the run so far, see `ActorClient.run_steps`
 
 
 def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
@@ -48,17 +45,11 @@ def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
     """
     unroll_bytes = NestCodec(sent_specs).nbytes
     most = MAX_UNROLL_BYTES // unroll_bytes
-    if most == 0:
-        raise ConfigError(
-            f"--unroll_length: an unroll of one environment has {unroll_bytes / 2**20:,.0f} MB, and"
-            f" {MAX_UNROLL_BYTES // 2**20} MB can be sent; give a smaller --unroll_length, or"
-            " smaller observations"
-        )
     if most < envs_per_actor:
         raise ConfigError(
             f"--envs_per_actor={envs_per_actor}: an unroll would take"
             f" {envs_per_actor * unroll_bytes / 2**20:,.0f} MB, and {MAX_UNROLL_BYTES // 2**20} MB"
-            f" can be sent; give {most} at most, or a smaller --unroll_length"
+            f" can be sent, {most} environments; give fewer, or a smaller --unroll_length"
         )
     return min(most, 4 * envs_per_actor)
 
@@ -92,53 +83,34 @@ def specs_from_messages(messages: Sequence[impala_pb2.TensorSpec]) -> list[Named
     return [NamedSpec.of(m.name, tuple(m.shape), m.dtype) for m in messages]
 
 
-def check_fits(
-    request: impala_pb2.HandshakeRequest, terms: RunTerms, sent_specs: Sequence[NamedSpec]
-) -> None:
+def check_fits(hello: impala_pb2.Hello, terms: RunTerms, sent_specs: Sequence[NamedSpec]) -> None:
     """Raises HandshakeRefused, with both sides of each difference, if the actor does not match."""
-    if not _NAME.fullmatch(request.actor_id):
-        raise HandshakeRefused(f"actor_id: expected {_NAME.pattern}, got {shown(request.actor_id)}")
-    problems = _differences(request, terms, sent_specs)
-    if not 1 <= request.num_environments <= terms.max_environments:
+    if not _NAME.fullmatch(hello.actor_id):
+        raise HandshakeRefused(f"actor_id: expected {_NAME.pattern}, got {show(hello.actor_id)}")
+    # Not NamedSpec.of, which raises on unknown dtypes: the refusal should name them.
+    theirs = {
+        show(m.name): show(str(NamedSpec(tuple(m.shape), m.dtype, m.name)))
+        for m in hello.unroll_specs[: 10 * len(sent_specs)]
+    }
+    ours = {spec.name: str(spec) for spec in sent_specs}
+    pairs: dict[str, tuple[object, object]] = {
+        "protocol version": (hello.protocol_version, PROTOCOL_VERSION),
+        "flags for the level, the network or unrolls": (hello.config_digest, terms.config_digest),
+        "run": (hello.run_id or terms.run_id, terms.run_id),  # unknown before the first welcome
+    }
+    for name in dict.fromkeys([*ours, *theirs]):
+        pairs[f"tensor {name}"] = theirs.get(name, "nothing"), ours.get(name, "nothing")
+    if theirs == ours:
+        pairs["order of tensors"] = [*theirs], [*ours]
+    problems = [
+        f"{what}: the actor has {show(str(actor))}, the learner has {learner}"
+        for what, (actor, learner) in pairs.items()
+        if actor != learner
+    ]
+    if not 1 <= hello.num_environments <= terms.max_environments:
         problems.append(
-            f"--envs_per_actor: the actor has {request.num_environments}, the learner takes 1 to"
+            f"--envs_per_actor: the actor has {hello.num_environments}, the learner takes 1 to"
             f" {terms.max_environments} (four times its own flag, or what fits into 240 MB)"
         )
     if problems:
-        raise HandshakeRefused("; ".join(problems)[:_LONGEST_REFUSAL])
-
-
-def _differences(
-    request: impala_pb2.HandshakeRequest, terms: RunTerms, sent_specs: Sequence[NamedSpec]
-) -> list[str]:
-    pairs = [
-        ("protocol version", request.protocol_version, PROTOCOL_VERSION),
-        ("config digest", request.config_digest, terms.config_digest),
-    ]
-    if request.run_id:  # unknown to an actor before its first handshake
-        pairs.append(("run", request.run_id, terms.run_id))
-    if len(request.unroll_specs) > 10 * len(sent_specs):
-        return [f"tensors: the actor has {len(request.unroll_specs)}"]
-    # Not NamedSpec.of, which raises on unknown dtypes: the refusal should name them.
-    theirs = {
-        shown(m.name): shown(str(NamedSpec(tuple(m.shape), m.dtype, m.name)))
-        for m in request.unroll_specs
-    }
-    ours = {spec.name: str(spec) for spec in sent_specs}
-    pairs += [
-        (f"tensor {name}", theirs.get(name, "nothing"), ours.get(name, "nothing"))
-        for name in dict.fromkeys([*ours, *theirs])
-    ]
-    problems = [
-        f"{what}: the actor has {shown(str(actor))}, the learner has {learner}"
-        for what, actor, learner in pairs
-        if actor != learner
-    ]
-    if (
-        request.protocol_version == PROTOCOL_VERSION
-        and request.config_digest != terms.config_digest
-    ):
-        problems.insert(0, _OTHER_FLAGS)
-    if not problems and list(theirs) != list(ours):
-        problems.append(f"order of tensors: the actor has {[*theirs]}, the learner has {[*ours]}")
-    return problems
+        raise HandshakeRefused("; ".join(problems)[:2000])

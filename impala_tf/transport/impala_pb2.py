@@ -24,45 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n impala_tf/transport/impala.proto\x12\x06impala\"8\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\r\n\x05\x64type\x18\x03 \x01(\t\"\xcc\x01\n\x10HandshakeRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12(\n\x0cunroll_specs\x18\x06 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x18\n\x10num_environments\x18\x07 \x01(\x05\x12\x10\n\x08learners\x18\x08 \x03(\r\"\xb6\x01\n\x0eHandshakeReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12+\n\x0fparameter_specs\x18\x04 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x11\n\trun_steps\x18\x05 \x01(\x03\x12\x10\n\x08restarts\x18\x06 \x01(\x05\x12\x0f\n\x07learner\x18\x07 \x01(\r\"\x99\x03\n\x11PushUnrollRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x10\n\x08sequence\x18\x04 \x01(\x03\x12\x18\n\x10num_environments\x18\x05 \x01(\x05\x12\x0f\n\x07tensors\x18\x06 \x03(\x0c\x12\x17\n\x0f\x65pisode_returns\x18\x07 \x03(\x02\x12\x17\n\x0f\x65pisode_lengths\x18\x08 \x03(\x05\x12\x19\n\x11\x61gent_steps_per_s\x18\t \x01(\x02\x12\x1c\n\x14\x65nvironment_fraction\x18\r \x01(\x02\x12\x1a\n\x12inference_fraction\x18\x0e \x01(\x02\x12\x1c\n\x14\x65nvironment_restarts\x18\x0f \x01(\x05\x12\x1a\n\x12push_wait_fraction\x18\n \x01(\x02\x12\x16\n\x0e\x65pisode_levels\x18\x0c \x03(\x05\x12\x15\n\repisode_infos\x18\x11 \x03(\x02\x12\x11\n\tmemory_mb\x18\x0b \x01(\x02\x12\x11\n\tblocked_s\x18\x10 \x01(\x02\"D\n\x0fPushUnrollReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\"B\n\rAttendRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\"/\n\x0b\x41ttendReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\"S\n\rReportRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"/\n\x0bReportReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\"\x80\x01\n\x14GetParametersRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x15\n\rknown_version\x18\x04 \x01(\x03\x12\x10\n\x08sequence\x18\x05 \x01(\x03\x12\x0c\n\x04used\x18\x06 \x03(\x05\"`\n\x11GetNetworkRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10num_environments\x18\x04 \x01(\x05\"U\n\x0fGetNetworkReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0f\n\x07network\x18\x03 \x01(\x0c\"\x83\x01\n\x0cInferRequest\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10num_environments\x18\x04 \x01(\x05\x12\x0f\n\x07tensors\x18\x05 \x03(\x0c\x12\x15\n\rknown_version\x18\x06 \x01(\x03\"Z\n\nInferReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x19\n\x11parameter_version\x18\x02 \x01(\x03\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c\"b\n\x12GetParametersReply\x12 \n\x07outcome\x18\x01 \x01(\x0e\x32\x0f.impala.Outcome\x12\x19\n\x11parameter_version\x18\x02 \x01(\x03\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c*{\n\x07Outcome\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x06\n\x02OK\x10\x01\x12\r\n\tDUPLICATE\x10\x02\x12\r\n\tUNCHANGED\x10\x03\x12\x0b\n\x07REFUSED\x10\x04\x12\x0c\n\x08RUN_OVER\x10\x05\x12\x08\n\x04WAIT\x10\x06\x12\t\n\x05STALE\x10\x07\x12\t\n\x05MOVED\x10\x08\x32\xb6\x03\n\x07Learner\x12=\n\tHandshake\x12\x18.impala.HandshakeRequest\x1a\x16.impala.HandshakeReply\x12@\n\nPushUnroll\x12\x19.impala.PushUnrollRequest\x1a\x17.impala.PushUnrollReply\x12I\n\rGetParameters\x12\x1c.impala.GetParametersRequest\x1a\x1a.impala.GetParametersReply\x12@\n\nGetNetwork\x12\x19.impala.GetNetworkRequest\x1a\x17.impala.GetNetworkReply\x12\x31\n\x05Infer\x12\x14.impala.InferRequest\x1a\x12.impala.InferReply\x12\x34\n\x06Report\x12\x15.impala.ReportRequest\x1a\x13.impala.ReportReply\x12\x34\n\x06\x41ttend\x12\x15.impala.AttendRequest\x1a\x13.impala.AttendReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n impala_tf/transport/impala.proto\x12\x06impala\"\x9c\x02\n\tFromActor\x12\x1e\n\x05hello\x18\x01 \x01(\x0b\x32\r.impala.HelloH\x00\x12/\n\nparameters\x18\x02 \x01(\x0b\x32\x19.impala.ParametersRequestH\x00\x12#\n\x04push\x18\x03 \x01(\x0b\x32\x13.impala.PushRequestH\x00\x12%\n\x05infer\x18\x04 \x01(\x0b\x32\x14.impala.InferRequestH\x00\x12)\n\x07network\x18\x05 \x01(\x0b\x32\x16.impala.NetworkRequestH\x00\x12\x11\n\x07trouble\x18\x06 \x01(\tH\x00\x12\x0e\n\x04pong\x18\x07 \x01(\x08H\x00\x12\x1c\n\x04part\x18\x08 \x01(\x0b\x32\x0c.impala.PartH\x00\x42\x06\n\x04kind\"\x9d\x02\n\x0b\x46romLearner\x12\"\n\x07welcome\x18\x01 \x01(\x0b\x32\x0f.impala.WelcomeH\x00\x12-\n\nparameters\x18\x02 \x01(\x0b\x32\x17.impala.ParametersReplyH\x00\x12!\n\x04push\x18\x03 \x01(\x0b\x32\x11.impala.PushReplyH\x00\x12#\n\x05infer\x18\x04 \x01(\x0b\x32\x12.impala.InferReplyH\x00\x12\'\n\x07network\x18\x05 \x01(\x0b\x32\x14.impala.NetworkReplyH\x00\x12\x0e\n\x04ping\x18\x06 \x01(\x08H\x00\x12\x11\n\x07refused\x18\x07 \x01(\tH\x00\x12\x0f\n\x05moved\x18\x08 \x01(\rH\x00\x12\x0e\n\x04over\x18\t \x01(\x08H\x00\x42\x06\n\x04kind\"\"\n\x04Part\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"8\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\r\n\x05\x64type\x18\x03 \x01(\t\"\xc1\x01\n\x05Hello\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12(\n\x0cunroll_specs\x18\x06 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x18\n\x10num_environments\x18\x07 \x01(\x05\x12\x10\n\x08learners\x18\x08 \x03(\r\"k\n\x07Welcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12+\n\x0fparameter_specs\x18\x02 \x03(\x0b\x32\x12.impala.TensorSpec\x12\x11\n\trun_steps\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\x05\"J\n\x11ParametersRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0c\n\x04used\x18\x03 \x03(\x05\"P\n\x0fParametersReply\x12\x19\n\x11parameter_version\x18\x01 \x01(\x03\x12\x0f\n\x07tensors\x18\x02 \x03(\x0c\x12\x11\n\tunchanged\x18\x03 \x01(\x08\"\xe0\x02\n\x0bPushRequest\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x18\n\x10num_environments\x18\x02 \x01(\x05\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c\x12\x17\n\x0f\x65pisode_returns\x18\x04 \x03(\x02\x12\x17\n\x0f\x65pisode_lengths\x18\x05 \x03(\x05\x12\x16\n\x0e\x65pisode_levels\x18\x06 \x03(\x05\x12\x15\n\repisode_infos\x18\x07 \x03(\x02\x12\x19\n\x11\x61gent_steps_per_s\x18\x08 \x01(\x02\x12\x1c\n\x14\x65nvironment_fraction\x18\t \x01(\x02\x12\x1a\n\x12inference_fraction\x18\n \x01(\x02\x12\x1c\n\x14\x65nvironment_restarts\x18\x0b \x01(\x05\x12\x1a\n\x12push_wait_fraction\x18\x0c \x01(\x02\x12\x11\n\tmemory_mb\x18\r \x01(\x02\x12\x11\n\tblocked_s\x18\x0e \x01(\x02\".\n\tPushReply\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x0e\n\x06unused\x18\x02 \x01(\t\"*\n\x0eNetworkRequest\x12\x18\n\x10num_environments\x18\x01 \x01(\x05\"-\n\x0cNetworkReply\x12\x0f\n\x07network\x18\x01 \x01(\x0c\x12\x0c\n\x04none\x18\x02 \x01(\t\"P\n\x0cInferRequest\x12\x18\n\x10num_environments\x18\x01 \x01(\x05\x12\x0f\n\x07tensors\x18\x02 \x03(\x0c\x12\x15\n\rknown_version\x18\x03 \x01(\x03\"8\n\nInferReply\x12\x19\n\x11parameter_version\x18\x01 \x01(\x03\x12\x0f\n\x07tensors\x18\x02 \x03(\x0c\x32<\n\x07Learner\x12\x31\n\x03\x41\x63t\x12\x11.impala.FromActor\x1a\x13.impala.FromLearner(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'impala_tf.transport.impala_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOME']._serialized_start=1869
-  _globals['_OUTCOME']._serialized_end=1992
-  _globals['_TENSORSPEC']._serialized_start=44
-  _globals['_TENSORSPEC']._serialized_end=100
-  _globals['_HANDSHAKEREQUEST']._serialized_start=103
-  _globals['_HANDSHAKEREQUEST']._serialized_end=307
-  _globals['_HANDSHAKEREPLY']._serialized_start=310
-  _globals['_HANDSHAKEREPLY']._serialized_end=492
-  _globals['_PUSHUNROLLREQUEST']._serialized_start=495
-  _globals['_PUSHUNROLLREQUEST']._serialized_end=904
-  _globals['_PUSHUNROLLREPLY']._serialized_start=906
-  _globals['_PUSHUNROLLREPLY']._serialized_end=974
-  _globals['_ATTENDREQUEST']._serialized_start=976
-  _globals['_ATTENDREQUEST']._serialized_end=1042
-  _globals['_ATTENDREPLY']._serialized_start=1044
-  _globals['_ATTENDREPLY']._serialized_end=1091
-  _globals['_REPORTREQUEST']._serialized_start=1093
-  _globals['_REPORTREQUEST']._serialized_end=1176
-  _globals['_REPORTREPLY']._serialized_start=1178
-  _globals['_REPORTREPLY']._serialized_end=1225
-  _globals['_GETPARAMETERSREQUEST']._serialized_start=1228
-  _globals['_GETPARAMETERSREQUEST']._serialized_end=1356
-  _globals['_GETNETWORKREQUEST']._serialized_start=1358
-  _globals['_GETNETWORKREQUEST']._serialized_end=1454
-  _globals['_GETNETWORKREPLY']._serialized_start=1456
-  _globals['_GETNETWORKREPLY']._serialized_end=1541
-  _globals['_INFERREQUEST']._serialized_start=1544
-  _globals['_INFERREQUEST']._serialized_end=1675
-  _globals['_INFERREPLY']._serialized_start=1677
-  _globals['_INFERREPLY']._serialized_end=1767
-  _globals['_GETPARAMETERSREPLY']._serialized_start=1769
-  _globals['_GETPARAMETERSREPLY']._serialized_end=1867
-  _globals['_LEARNER']._serialized_start=1995
-  _globals['_LEARNER']._serialized_end=2433
+  _globals['_FROMACTOR']._serialized_start=45
+  _globals['_FROMACTOR']._serialized_end=329
+  _globals['_FROMLEARNER']._serialized_start=332
+  _globals['_FROMLEARNER']._serialized_end=617
+  _globals['_PART']._serialized_start=619
+  _globals['_PART']._serialized_end=653
+  _globals['_TENSORSPEC']._serialized_start=655
+  _globals['_TENSORSPEC']._serialized_end=711
+  _globals['_HELLO']._serialized_start=714
+  _globals['_HELLO']._serialized_end=907
+  _globals['_WELCOME']._serialized_start=909
+  _globals['_WELCOME']._serialized_end=1016
+  _globals['_PARAMETERSREQUEST']._serialized_start=1018
+  _globals['_PARAMETERSREQUEST']._serialized_end=1092
+  _globals['_PARAMETERSREPLY']._serialized_start=1094
+  _globals['_PARAMETERSREPLY']._serialized_end=1174
+  _globals['_PUSHREQUEST']._serialized_start=1177
+  _globals['_PUSHREQUEST']._serialized_end=1529
+  _globals['_PUSHREPLY']._serialized_start=1531
+  _globals['_PUSHREPLY']._serialized_end=1577
+  _globals['_NETWORKREQUEST']._serialized_start=1579
+  _globals['_NETWORKREQUEST']._serialized_end=1621
+  _globals['_NETWORKREPLY']._serialized_start=1623
+  _globals['_NETWORKREPLY']._serialized_end=1668
+  _globals['_INFERREQUEST']._serialized_start=1670
+  _globals['_INFERREQUEST']._serialized_end=1750
+  _globals['_INFERREPLY']._serialized_start=1752
+  _globals['_INFERREPLY']._serialized_end=1808
+  _globals['_LEARNER']._serialized_start=1810
+  _globals['_LEARNER']._serialized_end=1870
 # @@protoc_insertion_point(module_scope)

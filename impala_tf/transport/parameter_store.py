@@ -21,7 +21,7 @@ class Snapshot:
         self._replies: dict[tuple[int, ...], bytes] = {}
 
     def reply(self, specs: Sequence[NamedSpec], used: tuple[int, ...] = ()) -> bytes:
-        """Returns the encoded GetParametersReply with this version.
+        """Returns the encoded ParametersReply with this version.
 
         Not thread-safe: call it in the event loop of the server.
 
@@ -34,10 +34,8 @@ class Snapshot:
                 b"" if used and index not in used else encode(spec, tensor)
                 for index, (spec, tensor) in enumerate(zip(specs, self.tensors, strict=True))
             ]
-            reply = impala_pb2.GetParametersReply(
-                outcome=impala_pb2.OK,
-                parameter_version=self.parameter_version,
-                tensors=encoded,
+            reply = impala_pb2.FromLearner(
+                parameters={"parameter_version": self.parameter_version, "tensors": encoded}
             ).SerializeToString()
             if len(self._replies) >= _MOST_FORMS:  # unusual: actors of a run request the same form
                 return reply

@@ -14,18 +14,18 @@ import grpc
 
 from impala_tf.config import memory_here
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.calls import check_environments
 from impala_tf.transport.codec import NestCodec
-from impala_tf.transport.errors import (
-    CallError,
+from impala_tf.transport.failures import (
     DecodeError,
     RefusedUnroll,
     StaleUnroll,
+    StreamError,
     kind_of,
 )
 from impala_tf.transport.grants import Grants
 from impala_tf.transport.handshake import RunTerms
 from impala_tf.transport.sessions import Session, Sessions
+from impala_tf.transport.wire import PART_BYTES
 from impala_tf.types import ActorReport, Episode, Nest
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Pushes:
       terms, grants: as given.
       sessions: the actors' sessions.
       codec: decodes what is pushed.
+      most_bytes: the size of the largest push that the terms allow, with its episodes.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Pushes:
         self.grants = grants or Grants()
         self.sessions = Sessions()
         self.codec = NestCodec(terms.sent_specs)
+        self.most_bytes = int(1.1 * terms.max_environments * self.codec.nbytes) + PART_BYTES
         self._put = put
         self._on_refused = on_refused
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
@@ -93,75 +95,61 @@ class Pushes:
         """Stops the threads once `put` returns."""
         self._workers.shutdown(wait=False)
 
-    async def push(
-        self, session: Session, request: impala_pb2.PushUnrollRequest
-    ) -> impala_pb2.PushUnrollReply:
-        """Puts an unroll into the queue. Waits while the queue is full.
+    async def push(self, session: Session, request: impala_pb2.PushRequest) -> impala_pb2.PushReply:
+        """Puts an unroll into the queue, exactly once. Waits while the queue is full.
 
         Raises:
           QueueClosed: the learner takes no more unrolls.
-          CallError: the request is invalid, or should be retried later.
+          StreamError: the request is invalid, or should be retried later.
         """
-        if session.pushing is not None:
-            await self._wait_for_first_try(session, request)
+        if session.pushing is not None:  # the stream was broken; this is the actor's next one
+            request.ClearField("tensors")  # saves memory: the first try holds the same tensors
+            while session.pushing is not None:
+                await asyncio.wait([session.pushing])
+            if request.sequence > session.last_sequence:
+                raise StreamError("the first try failed; try again", grpc.StatusCode.UNAVAILABLE)
         if request.sequence <= session.last_sequence:
-            return impala_pb2.PushUnrollReply(outcome=impala_pb2.DUPLICATE)
-        try:
-            await self._put_in_worker(session, request)
-        except RefusedUnroll as refused:
-            return impala_pb2.PushUnrollReply(outcome=impala_pb2.REFUSED, message=str(refused))
-        except StaleUnroll as stale:
-            return impala_pb2.PushUnrollReply(outcome=impala_pb2.STALE, message=str(stale))
-        return impala_pb2.PushUnrollReply(outcome=impala_pb2.OK)
-
-    async def _wait_for_first_try(
-        self, session: Session, request: impala_pb2.PushUnrollRequest
-    ) -> None:
-        request.ClearField("tensors")  # saves memory: the first try holds the same tensors
-        while session.pushing is not None:
-            await asyncio.wait([session.pushing])
-        if request.sequence > session.last_sequence:
-            raise CallError(grpc.StatusCode.UNAVAILABLE, "the first try failed; try again")
-
-    async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
-        """Puts an unroll. If the call is cancelled, the push continues and a retry waits for it."""
+            return impala_pb2.PushReply(duplicate=True)
         unrolls = min(request.num_environments, session.num_environments)
         size = max(request.ByteSize(), unrolls * self.codec.nbytes)
-        certificate = session.certificate
         is_full = self._waiting_bytes + size > self._most_waiting_bytes
-        if is_full and self._num_pushing[certificate]:
-            raise CallError(
-                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
+        if is_full and self._num_pushing[session.certificate]:
+            raise StreamError(
+                "too many pushes are waiting for the learner", grpc.StatusCode.UNAVAILABLE
             )
         self._waiting_bytes += size
-        self._num_pushing[certificate] += 1
+        self._num_pushing[session.certificate] += 1
         self.grants.arrived(session, request.sequence)
-        job = asyncio.ensure_future(self._put_in_turn(session, request))
-        session.pushing = job
-
-        def done(job: asyncio.Future[None]) -> None:
-            session.pushing = None
-            self._waiting_bytes -= size
-            self._num_pushing[certificate] -= 1
-            # `exception` also keeps asyncio from logging that it was never retrieved.
-            is_put = not job.cancelled() and job.exception() is None
-            self.grants.ended(session, request.sequence, is_put, request.blocked_s)
-
-        job.add_done_callback(done)
-        await asyncio.shield(job)
-
-    async def _put_in_turn(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
-        loop = asyncio.get_running_loop()
-        if self._num_free:
-            self._num_free -= 1
-        else:
-            turn = loop.create_future()
-            self._turns.setdefault(session.certificate, deque()).append(turn)
-            await turn
+        session.pushing = asyncio.ensure_future(self._put_in_turn(session, request, size))
         try:
-            await loop.run_in_executor(self._workers, self._put_unroll, session, request)
+            # If the stream breaks, the push continues, and the actor's next one waits for it.
+            await asyncio.shield(session.pushing)
+        except (RefusedUnroll, StaleUnroll) as unused:
+            return impala_pb2.PushReply(unused=str(unused))
+        return impala_pb2.PushReply()
+
+    async def _put_in_turn(
+        self, session: Session, request: impala_pb2.PushRequest, size: int
+    ) -> None:
+        loop, is_put = asyncio.get_running_loop(), False
+        try:
+            if self._num_free:
+                self._num_free -= 1
+            else:
+                turn = loop.create_future()
+                self._turns.setdefault(session.certificate, deque()).append(turn)
+                await turn
+            try:
+                await loop.run_in_executor(self._workers, self._put_unroll, session, request)
+                is_put = True
+            finally:
+                self._give_turn()
         finally:
-            self._give_turn()
+            session.pushing = None
+            session.note_contact()
+            self._waiting_bytes -= size
+            self._num_pushing[session.certificate] -= 1
+            self.grants.ended(session, request.sequence, is_put, request.blocked_s)
 
     def _give_turn(self) -> None:
         if not self._turns:
@@ -172,107 +160,88 @@ class Pushes:
         if waiting:
             self._turns[certificate] = waiting  # after all others
 
-    def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
+    def _put_unroll(self, session: Session, request: impala_pb2.PushRequest) -> None:
         """Decodes an unroll and puts it into the queue, in a worker; then counts its number."""
-        try:
-            sent = self._decode(session, request)
-            check_numbers(request, self.terms)
-            report = _report(request, sent, self.terms.num_infos)
-            self._put(sent, report)
-        except RefusedUnroll as refused:
-            self._count_refusal(session, request, str(refused))
-            raise
-        except StaleUnroll:
-            self._count(session, request, report)
-            raise
-        self._count(session, request, report)
-
-    def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Nest:
         check_environments(request.num_environments, session.num_environments)
         try:
-            return self.codec.decode(request.num_environments, request.tensors)
+            sent = self.codec.decode(request.num_environments, request.tensors)
+            check_numbers(request, self.terms)
+            report = _report(session, request, sent, self.terms.num_infos)
+            self._put(sent, report)
         except DecodeError as error:
-            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+            raise StreamError(str(error)) from error
+        except RefusedUnroll as refused:
+            session.last_sequence = request.sequence
+            self._note_refusal(session, str(refused))
+            self._on_refused(request.num_environments)
+            raise
+        except StaleUnroll:
+            session.count(request.sequence, report.parameter_version, report.actor)
+            raise
+        session.count(request.sequence, report.parameter_version, report.actor)
 
-    def _count(
-        self, session: Session, request: impala_pb2.PushUnrollRequest, report: PushReport
-    ) -> None:
-        session.last_sequence = request.sequence
-        self.sessions.update(
-            session,
-            parameter_version=report.parameter_version,
-            report=report.actor,
-            trouble="",
-        )
-
-    def _count_refusal(
-        self, session: Session, request: impala_pb2.PushUnrollRequest, reason: str
-    ) -> None:
-        session.last_sequence = request.sequence
-        self.sessions.update(session, trouble=f"its unrolls are refused: {reason}")
-        self._on_refused(request.num_environments)
+    @staticmethod
+    def _note_refusal(session: Session, reason: str) -> None:
+        session.trouble = f"its unrolls are refused: {reason}"
         if session.last_refusal != kind_of(reason):
             session.last_refusal = kind_of(reason)
-            logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
+            logger.warning("%s: an unroll was refused: %s", session.actor_id, reason)
 
 
-def check_numbers(request: impala_pb2.PushUnrollRequest, terms: RunTerms) -> None:
+def check_environments(num_environments: int, most: int) -> None:
+    """Raises StreamError if a request is for no environment, or for more than were agreed on."""
+    if not 1 <= num_environments <= most:
+        raise StreamError(f"num_environments: expected 1 to {most}, got {num_environments}")
+
+
+def check_numbers(request: impala_pb2.PushRequest, terms: RunTerms) -> None:
     """Checks an actor's episodes and report.
 
     Raises:
-      CallError: the lengths of the lists are invalid.
+      StreamError: the lengths of the lists are invalid.
       RefusedUnroll: a number is invalid, which a broken environment may cause.
     """
-    returns, lengths = request.episode_returns, request.episode_lengths
-    levels = request.episode_levels
-    for name, per_episode in (
-        ("episode_lengths", 1),
-        ("episode_levels", 1),
-        ("episode_infos", terms.num_infos),
-    ):
-        count = len(getattr(request, name))
-        if count != per_episode * len(returns):
-            raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"{name}: expected {per_episode} for each of {len(returns)} episode_returns, got"
-                f" {count}",
-            )
+    returns, levels = request.episode_returns, request.episode_levels
     most = terms.most_episodes * request.num_environments
     if len(returns) > most:
-        raise CallError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"episode_returns: expected {most} at most in one unroll, got {len(returns)}",
-        )
+        raise StreamError(f"episode_returns: expected {most} at most, got {len(returns)}")
+    for name, each in (("lengths", 1), ("levels", 1), ("infos", terms.num_infos)):
+        count = len(getattr(request, f"episode_{name}"))
+        if count != each * len(returns):
+            raise StreamError(
+                f"episode_{name}: expected {each} for each of {len(returns)} episode_returns, got"
+                f" {count}"
+            )
     if levels and not 0 <= min(levels) <= max(levels) < terms.num_levels:
         raise RefusedUnroll(
             f"episodes: levels from {min(levels)} to {max(levels)}, but there are"
             f" {terms.num_levels}"
         )
-    rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
-             request.push_wait_fraction, request.memory_mb, request.blocked_s)  # fmt: skip
-    if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
+    numbers = (*returns, request.blocked_s, *_actor_report(request))
+    if not all(map(math.isfinite, numbers)) or min(request.episode_lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
 
 
-def _report(request: impala_pb2.PushUnrollRequest, sent: Nest, num_infos: int) -> PushReport:
-    values = [value if math.isfinite(value) else None for value in request.episode_infos]
-    infos = [
-        tuple(values[n * num_infos : (n + 1) * num_infos])
-        for n in range(len(request.episode_returns))
-    ]
+def _actor_report(request: impala_pb2.PushRequest) -> ActorReport:
+    return ActorReport(*(getattr(request, name) for name in ActorReport._fields))
+
+
+def _report(
+    session: Session, request: impala_pb2.PushRequest, sent: Nest, num_infos: int
+) -> PushReport:
+    infos = [value if math.isfinite(value) else None for value in request.episode_infos]
     games = zip(
-        request.episode_returns,
-        request.episode_lengths,
-        request.episode_levels,
-        infos,
-        strict=True,
+        request.episode_returns, request.episode_lengths, request.episode_levels, strict=True
     )
     return PushReport(
-        actor_name=request.actor_id,
+        actor_name=session.actor_id,
         num_unrolls=request.num_environments,
         parameter_version=int(sent.parameter_version.max()),  # all environments have the same
         episodes=[
-            Episode(score, length, level=level, info=info) for score, length, level, info in games
+            Episode(
+                score, length, level=level, info=tuple(infos[n * num_infos : (n + 1) * num_infos])
+            )
+            for n, (score, length, level) in enumerate(games)
         ],
-        actor=ActorReport(*(getattr(request, name) for name in ActorReport._fields)),
+        actor=_actor_report(request),
     )

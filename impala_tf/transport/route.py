@@ -1,10 +1,15 @@
-"""Decides which learner an actor calls: its own, or another while its own is away."""
+"""Decides which learner an actor calls, and when: another one while its own is away."""
 
 from __future__ import annotations
 
+import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+_log = logging.getLogger("impala_tf.actor")
 
 
 def preferred(task: int, learners: int) -> list[int]:
@@ -21,15 +26,18 @@ def preferred(task: int, learners: int) -> list[int]:
 
 
 class Route:
-    """The learners that an actor knows, and the one that it calls now. Thread-safe.
+    """The learners that an actor knows, and the one that it calls now.
 
     Args:
       addresses: (number, host:port) of the learners, in the actor's order of preference.
       patience_s: for how many seconds a learner may not answer before it counts as away. More than
         a learner takes to start: usually its whole group has restarted.
       next_s: for how many seconds each other learner is then tried.
-      on_move: called with (number, host:port) of the new learner when `go_to` changes it.
       clock: returns the time in seconds.
+
+    Attributes:
+      address: host:port of the learner to call.
+      order: the numbers of the learners, for the handshake; [] if there is only one.
     """
 
     def __init__(
@@ -37,28 +45,16 @@ class Route:
         addresses: Sequence[tuple[int, str]],
         patience_s: float = 20.0,
         next_s: float = 5.0,
-        on_move: Callable[[int, str], None] = lambda number, address: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._addresses = list(addresses)
+        self._addresses = dict(addresses)
         self._patience_s = patience_s
         self._next_s = next_s
-        self._on_move = on_move
         self._clock = clock
-        self._lock = threading.Lock()
-        self._place = 0
-        self._allowed_s = patience_s
+        self._numbers = [number for number, _ in addresses]
+        self.order = self._numbers if len(addresses) > 1 else []
         self._silent_since_s: float | None = None
-
-    @property
-    def address(self) -> str:
-        """host:port of the learner to call."""
-        return self._addresses[self._place][1]
-
-    @property
-    def order(self) -> list[int]:
-        """The numbers of the learners, for the handshake; [] if there is only one."""
-        return [number for number, _ in self._addresses] if len(self._addresses) > 1 else []
+        self._go(self._numbers[0], patience_s)
 
     def answered(self) -> None:
         """Notes that the learner has answered."""
@@ -66,28 +62,71 @@ class Route:
 
     def failed(self) -> bool:
         """Notes that the learner did not answer; returns whether to call another one now."""
-        with self._lock:
-            now = self._clock()
-            if self._silent_since_s is None:
-                self._silent_since_s = now
-            if now - self._silent_since_s < self._allowed_s or len(self._addresses) == 1:
-                return False
-            self._go((self._place + 1) % len(self._addresses), self._next_s)
+        now = self._clock()
+        if self._silent_since_s is None:
+            self._silent_since_s = now
+        if now - self._silent_since_s < self._allowed_s or not self.order:
+            return False
+        place = self._numbers.index(self._number) + 1
+        self._go(self._numbers[place % len(self._numbers)], self._next_s)
         return True
 
-    def go_to(self, number: int) -> bool:
-        """Switches to the learner that another learner has named; returns whether it is a change.
+    def go_to(self, number: int) -> None:
+        """Switches to the learner that another learner has named.
 
         Raises:
-          ValueError: there is no such learner.
+          KeyError: there is no such learner.
         """
-        with self._lock:
-            place = [known for known, _ in self._addresses].index(number)
-            if place == self._place:
-                return False
-            self._go(place, self._patience_s)
-        self._on_move(*self._addresses[place])
-        return True
+        if number != self._number:
+            self._go(number, self._patience_s)
+            _log.info("acting for learner-%d at %s", number, self.address)
 
-    def _go(self, place: int, allowed_s: float) -> None:
-        self._place, self._allowed_s, self._silent_since_s = place, allowed_s, None
+    def _go(self, number: int, allowed_s: float) -> None:
+        self.address = self._addresses[number]
+        self._number, self._allowed_s = number, allowed_s
+        self._silent_since_s = None
+
+
+class RetryTimes(NamedTuple):
+    """When an actor calls again, and when it says so; in seconds."""
+
+    # A learner restarts within seconds: call soon at first, then less often. `Retries` adds jitter
+    # to keep hundreds of actors from calling at the same moment.
+    first_pause_s: float = 0.2
+    longest_pause_s: float = 10.0
+    # A short interruption is not reported; a long one repeatedly.
+    first_report_s: float = 5.0
+    report_interval_s: float = 60.0
+    give_up_s: float = float("inf")
+
+
+class Retries:
+    """The pauses between calls to a learner that does not serve the actor."""
+
+    def __init__(self, times: RetryTimes) -> None:
+        self._times = times
+        self.succeed()
+
+    def succeed(self) -> None:
+        """Begins anew: the learner has served the actor."""
+        self._began_s: float | None = None
+        self._next_report_s = self._times.first_report_s
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Starts again with the shortest pause."""
+        self._pause_s = self._times.first_pause_s
+
+    def wait(self, reason: str, interrupted: threading.Event) -> bool:
+        """Waits before the next call, until `interrupted`; returns whether to call once more."""
+        now = time.monotonic()
+        self._began_s = self._began_s or now
+        waited_s = now - self._began_s
+        if waited_s >= self._next_report_s:
+            self._next_report_s = waited_s + self._times.report_interval_s
+            _log.info("%.0f s without the learner: %s", waited_s, reason)
+        if waited_s >= self._times.give_up_s:
+            return False
+        interrupted.wait(self._pause_s * random.uniform(0.5, 1.0))
+        self._pause_s = min(2 * self._pause_s, self._times.longest_pause_s)
+        return True

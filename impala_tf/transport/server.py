@@ -1,4 +1,4 @@
-"""The learner's server: opens its port, serves calls and closes it."""
+"""The learner's server: opens its port, serves actors and closes it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from impala_tf.config import ConfigError
 from impala_tf.config.addresses import split_host_port
 from impala_tf.machine.addresses import is_here
 from impala_tf.transport import credentials
-from impala_tf.transport.codec import NestCodec
-from impala_tf.transport.handshake import RunTerms
 from impala_tf.transport.service import LearnerService
-from impala_tf.transport.wire import MAX_HANDSHAKE_BYTES, METHODS, SERVER_OPTIONS, SERVICE
+from impala_tf.transport.wire import METHOD, SERVER_OPTIONS, SERVICE
 
 _log = logging.getLogger("impala_tf.learner")
 Result = TypeVar("Result")
@@ -29,7 +27,7 @@ Result = TypeVar("Result")
 class LearnerServer:
     """Serves the actors of one learner over mutual TLS, from an event loop in its own thread.
 
-    A waiting call occupies no thread, so neither many nor slow actors block others.
+    A stream occupies no thread, so neither many nor slow actors block others.
     """
 
     def __init__(self, address: str, credentials_dir: Path, service: LearnerService) -> None:
@@ -38,7 +36,7 @@ class LearnerServer:
         Args:
           address: host:port or [IPv6]:port; port 0 takes a free port, see `port`.
           credentials_dir: the folder that `certificates.ensure` creates.
-          service: answers the calls.
+          service: answers the actors.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -48,24 +46,22 @@ class LearnerServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)
         self._thread.start()
-        limit = ("grpc.max_receive_message_length", _max_message_bytes(service.terms))
         try:
-            self._server = self._in_loop(self._make([*SERVER_OPTIONS, limit]))
-            self.port = self._in_loop(_bind(self._server, address, server_credentials))
+            self._server, self.port = self._in_loop(self._bind(address, server_credentials))
         except BaseException:
             self._end_loop()
             raise
 
     def start(self) -> None:
-        """Starts answering calls; returns at once."""
+        """Starts serving; returns at once."""
         self._in_loop(self._server.start())
 
     def finish(self) -> None:
-        """Answers every call with RUN_OVER from now on; `actors` shows which actors were told."""
+        """Tells all actors that the run is over, from now on; `actors` shows which were told."""
         self._loop.call_soon_threadsafe(self.service.finish)
 
     def stop(self, grace_s: float) -> None:
-        """Closes the port, gives running calls `grace_s` seconds, then cancels them.
+        """Closes the port, gives open streams `grace_s` seconds to end, then cancels them.
 
         A `put` that still blocks is not interrupted: close the queue first.
         """
@@ -75,19 +71,30 @@ class LearnerServer:
         self._end_loop()
         self.service.close()
 
-    async def _make(self, options: list[tuple[str, int]]) -> grpc.aio.Server:
-        server = grpc.aio.server(options=options)
+    async def _bind(
+        self, address: str, server_credentials: grpc.ServerCredentials
+    ) -> tuple[grpc.aio.Server, int]:
+        """Returns a server, and the port that it has bound."""
+        server = grpc.aio.server(options=SERVER_OPTIONS)
         # Without serializers: the service takes and returns bytes.
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(getattr(self.service, name))
-            for name in METHODS
-        }
+        handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self.service.Act)}
         service = grpc.method_handlers_generic_handler(SERVICE, handlers)
         server.add_generic_rpc_handlers((service,))
-        return server
+        host, port = split_host_port(address)
+        if not is_here(host):
+            # Behind NAT, the address at which actors reach this machine is not its own.
+            _log.info("%s is not an address of this machine; listening on all of its own", host)
+            address = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
+        try:
+            return server, server.add_secure_port(address, server_credentials)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"--learner_hosts: cannot listen on {address}: another process holds the port (in a"
+                " workers CSV: the learner's tf_port)"
+            ) from error
 
     async def _stop(self, grace_s: float) -> None:
-        self.service.sessions.release()
+        self.service.stop()
         await self._server.stop(grace_s)
 
     def _in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -96,28 +103,3 @@ class LearnerServer:
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-
-
-async def _bind(
-    server: grpc.aio.Server, address: str, server_credentials: grpc.ServerCredentials
-) -> int:
-    """Binds the server to an address; returns the port."""
-    host, port = split_host_port(address)
-    if not is_here(host):
-        # Behind NAT, the address at which actors reach this machine is not its own.
-        wildcard = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
-        _log.info("%s is not an address of this machine; listening on all of its own", host)
-        address = wildcard
-    try:
-        return server.add_secure_port(address, server_credentials)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"--learner_hosts: cannot listen on {address}: another process holds the port (in a"
-            " workers CSV: the learner's tf_port)"
-        ) from error
-
-
-def _max_message_bytes(terms: RunTerms) -> int:
-    """Returns the size of the largest push that the handshake allows, with its episodes."""
-    unroll_bytes = NestCodec(terms.sent_specs).nbytes
-    return int(1.1 * terms.max_environments * unroll_bytes) + 4 * MAX_HANDSHAKE_BYTES

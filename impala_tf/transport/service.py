@@ -1,4 +1,4 @@
-"""The learner's side of the transport: admits actors and answers their calls."""
+"""The learner's side of the transport: admits actors and answers their requests."""
 
 from __future__ import annotations
 
@@ -13,26 +13,22 @@ from typing import Any
 import grpc
 
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.calls import (
-    answering,
-    check_environments,
-    host_of,
-    name_in_certificate,
-    shown,
-)
+from impala_tf.transport.actor_stream import REQUESTS, ActorStream, show
 from impala_tf.transport.codec import NamedSpec
-from impala_tf.transport.errors import (
-    CallError,
+from impala_tf.transport.failures import (
     DecodeError,
     HandshakeRefused,
     NoNetwork,
+    QueueClosed,
     RefusedUnroll,
     RunOver,
+    StreamError,
 )
 from impala_tf.transport.handshake import check_fits, spec_messages
+from impala_tf.transport.impala_pb2 import FromActor, FromLearner
 from impala_tf.transport.parameter_store import ParameterStore
-from impala_tf.transport.pushes import Pushes
-from impala_tf.transport.sessions import ActorView, Session
+from impala_tf.transport.pushes import Pushes, check_environments
+from impala_tf.transport.sessions import Session
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +42,6 @@ Results in the parameter_version and tensors of an InferReply. May fail with Dec
 RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops."""
 
 _WARN_AGAIN_S = 60.0
-_LONGEST_TROUBLE = 400
 # How often and for how long to poll for a new version. If none comes, the next update lacks the
 # unrolls of a lost actor, and the other actors have to fill the batch.
 _POLL_S = 0.002
@@ -54,18 +49,14 @@ _PATIENCE_S = 60.0
 
 
 class LearnerService:
-    """Answers the calls of all actors, in the event loop of the server.
-
-    Requests and replies are bytes, so that parameters are encoded only once for all actors.
+    """Answers all actors, each on a stream of its own, in the event loop of the server.
 
     Args:
       pushes: takes what actors push, and has the terms that they must agree with.
       parameters: the store where the learner publishes. Actors wait for its first version.
-      parameter_lag: how many updates an actor's parameters must lag behind to be replaced.
       infer: chooses actions for actors; None: actors choose their own.
       networks: converts the network for actors that run it without TensorFlow; None: actors run it
         with TensorFlow.
-      run_steps: agent steps of the run so far, see `ActorClient.run_steps`.
       number: this learner's number among all learners of the run.
       members: the numbers of the learners that train together, including this one.
 
@@ -79,10 +70,8 @@ class LearnerService:
         self,
         pushes: Pushes,
         parameters: ParameterStore,
-        parameter_lag: int = 1,
         infer: Infer | None = None,
         networks: Networks | None = None,
-        run_steps: int = 0,
         number: int = 0,
         members: Collection[int] = (0,),
     ) -> None:
@@ -90,16 +79,13 @@ class LearnerService:
         self.sessions = pushes.sessions
         self.revoked: Container[str] = ()
         self._pushes = pushes
-        self._grants = pushes.grants
         self._parameters = parameters
-        self._parameter_lag = parameter_lag
         self._parameter_specs = [NamedSpec.of(*spec) for spec in self.terms.parameter_specs]
         self._networks = networks
-        self._run_steps = run_steps
         self._number, self._members = number, members
         self._over = threading.Event()
         self._infer = infer
-        self._num_held = 0  # calls that wait for the learner's next update
+        self._num_held = 0  # questions that wait for the learner's next update
         self._warned_at: dict[str, float] = {}
         self._last_refusal = (float("-inf"), "")
 
@@ -113,186 +99,168 @@ class LearnerService:
         self._pushes.close()
 
     def finish(self) -> None:
-        """Answers every call with RUN_OVER from now on. Call it in the event loop."""
+        """Tells all actors that the run is over, from now on. Call it in the event loop."""
         self._over.set()
-        self._grants.release()
-        self.sessions.release()
+        self.sessions.end(RunOver())
+
+    def stop(self) -> None:
+        """Ends all streams; the actors call again later. Call it in the event loop."""
+        self.sessions.end(QueueClosed())
 
     def num_acting(self) -> int:
         """Returns the number of live actors that do not wait for the learner's next update."""
         return self.sessions.num_present() - self._num_held
 
-    def actors(self) -> list[ActorView]:
-        """Returns every actor that is present or was recently; see `Sessions.views`."""
-        return self.sessions.views()
+    def actors(self) -> list[Session]:
+        """Returns every actor that is present or was recently; see `Sessions.list_shown`."""
+        return self.sessions.list_shown()
 
     def last_refusal(self) -> str:
         """Returns which actor was refused last, and why; '' if none was in the last minute."""
         at_s, refusal = self._last_refusal
         return refusal if time.monotonic() - at_s < _WARN_AGAIN_S else ""
 
-    @answering
-    async def Handshake(  # noqa: N802
-        self, request: impala_pb2.HandshakeRequest, context: Any
-    ) -> impala_pb2.HandshakeReply:
-        """Admits an actor that matches, unless another live actor has its name.
-
-        If a learner that the actor prefers trains, the actor is sent there.
-        """
-        self._check_not_over()
-        host, certificate = host_of(context), name_in_certificate(context)
+    async def Act(self, requests: object, context: Any) -> None:  # noqa: N802
+        """Serves an actor until its stream ends."""
+        stream, hello = ActorStream(context, self._pushes.most_bytes), impala_pb2.Hello()
+        session: Session | None = None
         try:
-            if certificate in self.revoked:
-                raise HandshakeRefused(f"its certificate, {shown(certificate)}, was revoked")
-            check_fits(request, self.terms, self._pushes.codec.specs)
-            trains = (each for each in request.learners if each in self._members)
-            learner = next(trains, self._number)
+            message = await stream.read()
+            hello = hello if message is None else message.hello
+            if self.is_over:
+                raise RunOver
+            self._check_not_revoked(stream)
+            check_fits(hello, self.terms, self._pushes.codec.specs)
+            preferred = (each for each in hello.learners if each in self._members)
+            learner = next(preferred, self._number)
             if learner != self._number:
-                return impala_pb2.HandshakeReply(outcome=impala_pb2.MOVED, learner=learner)
-            session = await self.sessions.admit(
-                request.actor_id,
-                request.session,
-                request.num_environments,
-                host,
-                certificate,
-                self.revoked,
+                await stream.write(FromLearner(moved=learner))
+                return
+            session = await self.sessions.admit(hello, stream, self.revoked)
+            welcome = impala_pb2.Welcome(
+                run_id=self.terms.run_id,
+                parameter_specs=spec_messages(self._parameter_specs),
+                run_steps=self.terms.run_steps,
+                restarts=session.restarts,
             )
+            await stream.write(FromLearner(welcome=welcome))
+            await self._answer_requests(session, stream)
+        except (RunOver, QueueClosed):
+            if not self.is_over:  # the run may resume, so the actor calls again
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the learner is stopping")
+            try:
+                await stream.write(FromLearner(over=True))
+            finally:  # the actor may end the stream at once
+                if told := self.sessions.find(hello, stream.certificate):
+                    told.told_run_over = True
         except HandshakeRefused as refused:
             self._note_refusal(
-                host, f"refused actor {shown(request.actor_id)} at {host}: {refused}"
+                stream.host, f"refused actor {show(hello.actor_id)} at {stream.host}: {refused}"
             )
-            return impala_pb2.HandshakeReply(outcome=impala_pb2.REFUSED, message=str(refused))
-        return impala_pb2.HandshakeReply(
-            outcome=impala_pb2.OK,
-            run_id=self.terms.run_id,
-            parameter_specs=spec_messages(self._parameter_specs),
-            run_steps=self._run_steps,
-            restarts=session.restarts,
-        )
+            await stream.write(FromLearner(refused=str(refused)))
+        except StreamError as error:
+            await context.abort(error.code, str(error))
+        except Exception:
+            logger.exception("an answer to actor %s failed", show(hello.actor_id))
+            await context.abort(grpc.StatusCode.INTERNAL, "the learner failed, see its log")
+        finally:
+            if session is not None and session.stream is stream:
+                session.stream = None
+                self._pushes.grants.lost(session)
 
-    @answering
-    async def Attend(  # noqa: N802
-        self, request: impala_pb2.AttendRequest, context: Any
-    ) -> impala_pb2.AttendReply:
-        """Waits. When it returns, an actor that is alive calls it again."""
-        self._check_not_over()
-        session = self._session_of(request, context)
+    def _check_not_revoked(self, stream: ActorStream) -> None:
+        if stream.certificate in self.revoked:
+            raise HandshakeRefused(f"its certificate, {show(stream.certificate)}, was revoked")
+
+    async def _answer_requests(self, session: Session, stream: ActorStream) -> None:
+        """Answers each request in a task of its own, until the stream ends.
+
+        Raises: why the learner ends the stream.
+        """
         try:
-            await session.attend()
-        except asyncio.CancelledError:  # its connection is closed
-            self._grants.lost(session)
-            raise
-        self._check_not_over()  # a busy actor may not make any other call for a long time
-        return impala_pb2.AttendReply(outcome=impala_pb2.OK)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(stream.wait_for_end())
+                group.create_task(stream.ping())
+                while (request := await stream.read()) is not None:
+                    self._check_not_revoked(stream)
+                    kind = request.WhichOneof("kind")
+                    if kind in REQUESTS:
+                        group.create_task(self._answer(request, session, stream))
+                    elif kind == "trouble":
+                        session.trouble = show(request.trouble, 400)
+                    elif kind != "pong":
+                        raise StreamError(f"expected a request, got {kind or 'nothing'}")
+                raise StreamError("the actor has ended its stream")
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
-    @answering
-    async def Report(  # noqa: N802
-        self, request: impala_pb2.ReportRequest, context: Any
-    ) -> impala_pb2.ReportReply:
-        """Notes what keeps an actor from acting."""
-        trouble = shown(request.trouble, _LONGEST_TROUBLE)
-        self.sessions.update(self._session_of(request, context), trouble=trouble)
-        return impala_pb2.ReportReply(outcome=impala_pb2.OK)
+    async def _answer(self, request: FromActor, session: Session, stream: ActorStream) -> None:
+        session.note_contact()
+        answer: FromLearner | bytes
+        match kind := request.WhichOneof("kind"):
+            case "parameters":
+                answer = await self._get_parameters(session, request.parameters)
+            case "push":
+                answer = FromLearner(push=await self._pushes.push(session, request.push))
+            case "infer":
+                answer = FromLearner(infer=await self._choose_actions(session, request.infer))
+            case _:
+                answer = FromLearner(network=await self._get_network(session, request.network))
+        await stream.write(answer, answers=kind or "")
 
-    @answering
-    async def GetParameters(  # noqa: N802
-        self, request: impala_pb2.GetParametersRequest, context: Any
-    ) -> impala_pb2.GetParametersReply | bytes:
-        """Waits until the actor may act. Sends the newest parameters, unless it has them."""
-        self._check_not_over()
-        session = self._session_of(request, context)
-        if self._parameters.latest is None:
-            raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
-        may_act = await self._grants.wait(session, request.sequence)
-        self._check_not_over()
-        if not may_act:
-            return impala_pb2.GetParametersReply(outcome=impala_pb2.WAIT)
+    async def _get_parameters(
+        self, session: Session, request: impala_pb2.ParametersRequest
+    ) -> FromLearner | bytes:
+        """Waits until the actor may act. Returns the newest parameters, unless it has them."""
+        while self._parameters.latest is None:
+            await asyncio.sleep(0.1)
+        await self._pushes.grants.wait(session, request.sequence)
         snapshot = self._parameters.latest
-        # After a resume from a checkpoint, the learner's version may be lower than the actor's.
-        behind = snapshot.parameter_version - request.known_version
-        if 0 <= behind < self._parameter_lag and request.known_version >= 0:
-            return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
+        if snapshot.parameter_version == request.known_version:
+            return FromLearner(parameters={"unchanged": True})
         return snapshot.reply(self._parameter_specs, tuple(request.used))
 
-    @answering
-    async def GetNetwork(  # noqa: N802
-        self, request: impala_pb2.GetNetworkRequest, context: Any
-    ) -> impala_pb2.GetNetworkReply:
-        """Sends the network, for an actor that runs it without TensorFlow."""
-        self._check_not_over()
-        check_environments(
-            request.num_environments, self._session_of(request, context).num_environments
-        )
+    async def _get_network(
+        self, session: Session, request: impala_pb2.NetworkRequest
+    ) -> impala_pb2.NetworkReply:
+        """Returns the network, for an actor that runs it without TensorFlow."""
+        check_environments(request.num_environments, session.num_environments)
+        if self._networks is None:
+            return impala_pb2.NetworkReply(none="the learner converts none")
+        conversion = asyncio.wrap_future(self._networks(request.num_environments))
         try:
-            if self._networks is None:
-                raise NoNetwork("the learner converts none")
-            network_of = self._networks(request.num_environments)
-            conversion = asyncio.wrap_future(network_of)
             # Shielded, because other actors get the same network, even if this one is lost.
-            network = await asyncio.shield(conversion)
+            return impala_pb2.NetworkReply(network=await asyncio.shield(conversion))
         except NoNetwork as error:
-            return impala_pb2.GetNetworkReply(outcome=impala_pb2.REFUSED, message=str(error))
-        return impala_pb2.GetNetworkReply(outcome=impala_pb2.OK, network=network)
+            return impala_pb2.NetworkReply(none=str(error))
 
-    @answering
-    async def Infer(  # noqa: N802
-        self, request: impala_pb2.InferRequest, context: Any
+    async def _choose_actions(
+        self, session: Session, request: impala_pb2.InferRequest
     ) -> impala_pb2.InferReply:
         """Chooses actions for an actor's environments, once there is a version that it lacks."""
-        self._check_not_over()
-        check_environments(
-            request.num_environments, self._session_of(request, context).num_environments
-        )
+        check_environments(request.num_environments, session.num_environments)
         if self._infer is None:
-            raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT, "the learner was started with --inference=actor"
-            )
-        await self._wait_for_other_version(request.known_version)
-        self._check_not_over()
+            raise StreamError("the learner was started with --inference=actor")
+        if request.known_version >= 0:
+            await self._wait_for_other_version(request.known_version)
         try:
             answer = self._infer(request.num_environments, request.tensors)
             version, tensors = await asyncio.wrap_future(answer)
         except (DecodeError, RefusedUnroll) as error:
-            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        return impala_pb2.InferReply(
-            outcome=impala_pb2.OK, parameter_version=version, tensors=tensors
-        )
+            raise StreamError(str(error)) from error
+        return impala_pb2.InferReply(parameter_version=version, tensors=tensors)
 
     async def _wait_for_other_version(self, known_version: int) -> None:
-        if known_version < 0:
-            return
         deadline = time.monotonic() + _PATIENCE_S
         self._num_held += 1
         try:
-            while time.monotonic() < deadline and not self.is_over:
+            while time.monotonic() < deadline:
                 snapshot = self._parameters.latest
                 if snapshot is not None and snapshot.parameter_version != known_version:
                     return
                 await asyncio.sleep(_POLL_S)
         finally:
             self._num_held -= 1
-
-    @answering
-    async def PushUnroll(  # noqa: N802
-        self, request: impala_pb2.PushUnrollRequest, context: Any
-    ) -> impala_pb2.PushUnrollReply:
-        """Puts an unroll into the queue, exactly once. Waits while the queue is full."""
-        self._check_not_over()
-        return await self._pushes.push(self._session_of(request, context), request)
-
-    def _check_not_over(self) -> None:
-        if self.is_over:
-            raise RunOver
-
-    def _session_of(self, request: Any, context: Any) -> Session:
-        """Returns the session of a request (not of a handshake)."""
-        certificate = name_in_certificate(context)
-        session = self.sessions.get(request.actor_id, request.session, certificate)
-        # If the actor's certificate was revoked, it learns that from the handshake.
-        is_other_run = request.run_id != self.terms.run_id
-        if session is None or is_other_run or certificate in self.revoked:
-            raise CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
-        return session
 
     def _note_refusal(self, host: str, refusal: str) -> None:
         """Logs a refusal, but not too often for the same host, which may retry."""

@@ -3,213 +3,179 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
-import threading
 import time
 from collections.abc import Container
-from typing import Any, NamedTuple
 
 import grpc
 
-from impala_tf.transport.errors import CallError, HandshakeRefused
+from impala_tf.transport import impala_pb2
+from impala_tf.transport.actor_stream import ActorStream
+from impala_tf.transport.failures import HandshakeRefused, StreamError
 from impala_tf.types import ActorReport
 
 logger = logging.getLogger(__name__)
 
-# How soon an actor must answer when another process claims its name.
-_ANSWER_S = 3.0
 SHOWN_S = 300.0
-"""An actor without an open call is hidden after this many seconds without a call. It reappears when
-it reconnects."""
+"""A lost actor is hidden after this many seconds. It reappears when it reconnects."""
 MOST_NAMES = 2_000
 """How many names of one certificate are remembered. An actor that was cut off for hours may repeat
 its last push."""
 KEPT_S = 60.0
-"""For how long after a call a name stays with its certificate, in seconds."""
-
-
-class ActorView(NamedTuple):
-    """What the learner knows about an actor's process."""
-
-    actor_id: str
-    host: str  # the address that it connects from
-    last_contact: float  # seconds of the monotonic clock
-    parameter_version: int = -1  # of its last push; -1: none yet
-    report: ActorReport = ActorReport()  # of its last push
-    trouble: str = ""  # what keeps it from acting; '' after a push
-    told_run_over: bool = False
-    is_present: bool = False  # it keeps a call open, however long its unroll takes
+"""For how long after a message a lost actor's name stays with its certificate, in seconds."""
 
 
 class Session:
-    """One process of an actor. A restarted actor has a new session.
+    """One process of an actor, as its learner knows it. A restarted actor has a new session.
+
+    Changed in the event loop and by threads that take pushes; read by any thread.
 
     Args:
-      number: a random number that the actor chose.
-      num_environments: the largest N of a push.
-      certificate: the name in the actor's certificate.
-      view: what is shown of the actor.
+      hello: the actor's handshake.
+      stream: the actor's stream.
 
     Attributes:
-      number, num_environments, certificate, view: as given.
+      actor_id: the actor's name.
+      number: a random number that the actor chose.
+      num_environments: the largest N of a push.
+      host: the address that the actor connects from.
+      certificate: the name in its certificate.
+      stream: the open stream; None while there is none.
       restarts: how many other processes had the name before.
       last_sequence: the number of the last push that was accepted, refused or stale; -1: none.
       last_refusal: why an unroll was last refused, without numbers; '': none was.
       pushing: the push that is being put into the queue; None if there is none.
+      parameter_version: of the last push; -1: none yet.
+      report: of the last push.
+      trouble: what keeps the actor from acting; '' after a push.
+      told_run_over: whether it knows that the run is over.
     """
 
-    def __init__(
-        self, number: int, num_environments: int, certificate: str, view: ActorView
-    ) -> None:
-        self.number = number
-        self.num_environments = num_environments
-        self.certificate = certificate
-        self.view = view
+    def __init__(self, hello: impala_pb2.Hello, stream: ActorStream) -> None:
+        self.actor_id = hello.actor_id
+        self.number = hello.session
+        self.num_environments = hello.num_environments
+        self.host = stream.host
+        self.certificate = stream.certificate
+        self.stream: ActorStream | None = stream
         self.restarts = 0
         self.last_sequence = -1
         self.last_refusal = ""
         self.pushing: asyncio.Future[None] | None = None
-        self._attending = self._asking = 0  # open Attend calls; waits for the next one
-        self._ask = asyncio.Event()
-        self._answered = asyncio.Event()
+        self.parameter_version = -1
+        self.report = ActorReport()
+        self.trouble = ""
+        self.told_run_over = False
+        self.note_contact()
 
-    async def attend(self) -> None:
-        """Waits until `is_alive` or `release` ends the call. A live actor then calls again."""
-        self._attending += 1
-        self._answered.set()
-        try:
-            await self._ask.wait()
-        finally:
-            self._attending -= 1
+    def note_contact(self) -> None:
+        """Notes that the actor has sent something."""
+        self._contact_s = time.monotonic()
+
+    def count(self, sequence: int, parameter_version: int, report: ActorReport) -> None:
+        """Notes a push that was used, or was stale; see the attributes."""
+        self.last_sequence, self.parameter_version = sequence, parameter_version
+        self.report, self.trouble = report, ""
+
+    @property
+    def last_contact(self) -> float:
+        """Seconds of the monotonic clock. A push that waits for room in the queue counts."""
+        return time.monotonic() if self.pushing else self._contact_s
 
     @property
     def is_present(self) -> bool:
-        """Whether the actor keeps a call open now."""
-        return self._attending > 0
-
-    async def is_alive(self) -> bool:
-        """Ends the actor's Attend call, and returns whether the actor calls again in time."""
-        if self._attending == self._asking == 0:
-            return False
-        self._answered.clear()
-        self._asking += 1
-        self.release()
-        try:
-            await asyncio.wait_for(self._answered.wait(), _ANSWER_S)
-        except TimeoutError:
-            return False
-        finally:
-            self._asking -= 1
-        return True
-
-    def release(self) -> None:
-        """Ends the open Attend calls."""
-        self._ask.set()
-        self._ask = asyncio.Event()
+        """Whether the stream is open, however long the actor's unroll takes."""
+        return self.stream is not None
 
 
 class Sessions:
-    """The actors of one learner. `views`, `num_present` and `update` are thread-safe."""
+    """The actors of one learner. `list_shown` and `num_present` are thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # of the table and the views in it
-        self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
+        self._current: dict[str, Session] = {}
+
+    def find(self, hello: impala_pb2.Hello, certificate: str) -> Session | None:
+        """Returns the session of an actor; None if it does not have its name now."""
+        session = self._current.get(hello.actor_id)
+        if session and (session.number, session.certificate) == (hello.session, certificate):
+            return session
+        return None
 
     async def admit(
-        self,
-        name: str,
-        number: int,
-        num_environments: int,
-        host: str,
-        certificate: str,
-        revoked: Container[str] = (),
+        self, hello: impala_pb2.Hello, stream: ActorStream, revoked: Container[str] = ()
     ) -> Session:
-        """Gives a name to a session, and returns the session.
+        """Gives a name to the process at the other end of a stream, and returns its session.
 
         Args:
-          name, number, num_environments, host, certificate: see `Session` and `ActorView`.
+          hello, stream: see `Session`.
           revoked: the certificates whose names are free.
 
         Raises:
           HandshakeRefused: another live actor has the name. The message names both hosts. Or its
             certificate has too many live actors.
-          CallError: another certificate had the name a moment ago; it is free later.
+          StreamError: another certificate had the name a moment ago; it is free later.
         """
+        name, certificate = hello.actor_id, stream.certificate
         while holder := self._current.get(name):
-            if (holder.number, holder.certificate) == (number, certificate):
-                self.update(holder)
-                return holder  # a repeated handshake: earlier pushes stay counted
-            if await holder.is_alive():
+            if self.find(hello, certificate):  # it calls again: its pushes stay counted
+                self._end_stream(holder)
+                holder.stream = stream
+                holder.note_contact()
+                return holder
+            if holder.stream is not None and await holder.stream.is_alive():
                 raise HandshakeRefused(
-                    f"{name}: this name is taken by an actor at {holder.view.host}, and this one is"
-                    f" at {host}; give each actor its own --task"
+                    f"{name}: this name is taken by an actor at {holder.host}, and this one is"
+                    f" at {stream.host}; give each actor its own --task"
                 )
-            silent_s = time.monotonic() - holder.view.last_contact
+            silent_s = time.monotonic() - holder.last_contact
             is_others = holder.certificate != certificate and holder.certificate not in revoked
             if is_others and silent_s < KEPT_S:
                 since = f"{name}: another certificate had this name {silent_s:.0f} s ago"
-                raise CallError(grpc.StatusCode.UNAVAILABLE, since)
+                raise StreamError(since, grpc.StatusCode.UNAVAILABLE)
             if self._current.get(name) is holder:  # else another process has taken the name
                 break
-        view = ActorView(name, host, last_contact=time.monotonic())
-        session = Session(number, num_environments, certificate, view)
-        if holder is not None:
+        session = Session(hello, stream)
+        if holder is None:
+            self._forget_one(certificate)
+        else:
             session.restarts = holder.restarts + 1
-            holder.release()
-        with self._lock:
-            own = [each for each in self._current.items() if each[1].certificate == certificate]
-            if holder is None and len(own) >= MOST_NAMES:
-                gone = (key for key, each in own if not (each.is_present or each.pushing))
-                if (oldest := next(gone, None)) is None:
-                    raise HandshakeRefused(f"{len(own)} actors with its certificate are here")
-                del self._current[oldest]
-            self._current[name] = session
-            self._current.move_to_end(name)
-        logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
+            self._end_stream(holder)
+            del self._current[name]
+        self._current[name] = session  # the last one
+        logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", stream.host)
         return session
 
-    def get(self, name: str, number: int, certificate: str) -> Session | None:
-        """Returns the session of a caller; None if it does not have this name now."""
-        session = self._current.get(name)
-        if session is None or (session.number, session.certificate) != (number, certificate):
-            return None
-        self.update(session)
-        return session
+    def _forget_one(self, certificate: str) -> None:
+        """Forgets the lost actor of a certificate that joined first, if it has many names."""
+        own = [each for each in self._current.items() if each[1].certificate == certificate]
+        if len(own) < MOST_NAMES:
+            return
+        lost = (name for name, each in own if each.stream is None and each.pushing is None)
+        if (first := next(lost, None)) is None:
+            raise HandshakeRefused(f"{len(own)} actors with its certificate are here")
+        del self._current[first]
 
-    def update(self, session: Session, **fields: Any) -> None:
-        """Changes fields of an actor's view, and notes its contact."""
-        with self._lock:
-            session.view = session.view._replace(last_contact=time.monotonic(), **fields)
+    @staticmethod
+    def _end_stream(session: Session) -> None:
+        if session.stream is not None:
+            session.stream.end(StreamError("its name has called again", grpc.StatusCode.ABORTED))
+
+    def end(self, reason: Exception) -> None:
+        """Ends all streams for a reason; see `ActorStream.end`."""
+        for session in self._current.values():
+            if session.stream is not None:
+                session.stream.end(reason)
 
     def num_present(self) -> int:
-        """Returns the number of actors that keep a call open now."""
-        with self._lock:
-            return sum(session.is_present for session in self._current.values())
+        """Returns the number of actors whose streams are open."""
+        return sum(session.is_present for session in list(self._current.values()))
 
-    def mark_told(self, name: str) -> None:
-        """Notes that an actor knows that the run is over."""
-        session = self._current.get(name)
-        if session is not None:
-            self.update(session, told_run_over=True)
-
-    def release(self) -> None:
-        """Ends all Attend calls."""
-        for session in self._current.values():
-            session.release()
-
-    def views(self) -> list[ActorView]:
+    def list_shown(self) -> list[Session]:
         """Returns all actors that are present or called in the last SHOWN_S seconds, by name."""
-        now = time.monotonic()
-        with self._lock:
-            views = [
-                session.view._replace(
-                    # A push that waits for room in the queue counts as contact.
-                    last_contact=now if session.pushing else session.view.last_contact,
-                    is_present=session.is_present,
-                )
-                for session in self._current.values()
-            ]
-        return sorted(
-            view for view in views if view.is_present or view.last_contact > now - SHOWN_S
-        )
+        shown_from = time.monotonic() - SHOWN_S
+        shown = [
+            session
+            for session in list(self._current.values())
+            if session.is_present or session.last_contact > shown_from
+        ]
+        return sorted(shown, key=lambda session: session.actor_id)

@@ -1,39 +1,21 @@
-"""The learner's calls in gRPC, their deadlines and options, with the reason for each number."""
+"""The options of the actors' streams in gRPC, and the sizes of messages, with their reasons."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+SERVICE, METHOD = "impala.Learner", "Act"
 
-import grpc
-from google.protobuf.message_factory import GetMessageClass
-
-from impala_tf.transport import impala_pb2
-
-_LEARNER = impala_pb2.DESCRIPTOR.services_by_name["Learner"]
-SERVICE: str = _LEARNER.full_name
-METHODS: tuple[str, ...] = tuple(method.name for method in _LEARNER.methods)
-
-DEADLINES_S = {  # except for Attend, which stays open while the actor lives
-    "Handshake": 10.0,
-    # A push waits while the learner's queue is full. A minute is longer than a learner pauses in
-    # normal operation (compiling its first update, writing a checkpoint).
-    "PushUnroll": 60.0,
-    # A deep network has about 10 MB of parameters: seconds, even on a slow link that many share.
-    "GetParameters": 30.0,
-    # An answer may wait a minute for a lost actor, and for the learner's first compilation.
-    "Infer": 150.0,
-    # Converting the network takes seconds, or more while the learner compiles on a busy machine.
-    "GetNetwork": 120.0,
-    # A few hundred bytes; only a busy learner's machine takes long.
-    "Report": 5.0,
-}
-
-# 64 Atari environments of unroll length 100 send 45 MB; gRPC's own limit is 4 MB.
+# 64 Atari environments of unroll length 100 send 45 MB.
+MAX_UNROLL_BYTES = 240 * 2**20
 MAX_MESSAGE_BYTES = 256 * 2**20
-MAX_UNROLL_BYTES = 240 * 2**20  # the rest is for episodes
 MAX_PARAMETER_BYTES = 255 * 2**20  # the rest is for the lengths of many small tensors
-# For all messages except unrolls and parameters: names, and the specs of a few dozen tensors.
-MAX_HANDSHAKE_BYTES = 256 * 2**10
+# Longer messages of actors are sent in parts of this size. Short: others wait for one part at most.
+PART_BYTES = 2**20
+MAX_RECEIVED_BYTES = PART_BYTES + 2**10
+
+PING_S = 20.0
+"""Seconds between a learner's signs of life on each stream."""
+SILENT_S = 60.0
+"""After this many seconds without one, an actor calls again. Longer than parameters take."""
 
 _COMMON = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -48,10 +30,10 @@ _COMMON = [
 
 SERVER_OPTIONS = [
     *_COMMON,
+    ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
     ("grpc.so_reuseport", 0),  # a second learner on the same port must fail, not share it
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # permits the actors' pings
-    # An actor has one call of each kind open at most, and retries.
-    ("grpc.max_concurrent_streams", 16),
+    ("grpc.max_concurrent_streams", 4),  # an actor has one, or two while it calls again
     # Soon drop clients that connect without a certificate. gRPC's default is 2 minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
     # Refuse compressed messages: a small one might unpack to a huge one.
@@ -61,26 +43,5 @@ SERVER_OPTIONS = [
 CHANNEL_OPTIONS = [
     *_COMMON,
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    # gRPC's default is 2 minutes, longer than a restart takes.
-    ("grpc.max_reconnect_backoff_ms", 10_000),
     ("grpc.enable_http_proxy", 0),  # connect to learners directly, whatever http_proxy says
 ]
-
-
-def stub(channel: grpc.Channel) -> SimpleNamespace:
-    """Returns a function for each call of `impala.proto`, under its name.
-
-    The functions take a request and `timeout=` seconds, and return the reply. They raise
-    grpc.RpcError if the call fails, and ValueError if the channel is closed.
-    """
-    return SimpleNamespace(
-        **{
-            method.name: channel.unary_unary(
-                f"/{SERVICE}/{method.name}",
-                request_serializer=lambda request: request.SerializeToString(),
-                response_deserializer=GetMessageClass(method.output_type).FromString,
-            )
-            for method in _LEARNER.methods
-        }
-    )

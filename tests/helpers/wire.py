@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import tree
 
@@ -16,20 +18,20 @@ from impala_tf.transport import (
     PROTOCOL_VERSION,
     ActorClient,
     LearnerServer,
+    LearnerService,
     ParameterStore,
+    Pushes,
     PushReport,
     QueueClosed,
+    Route,
     RunTerms,
+    credentials,
     impala_pb2,
 )
 from impala_tf.transport.codec import NestCodec
 from impala_tf.transport.handshake import spec_messages
 from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Nest, Unroll
 from tests.helpers.unrolls import random_array
-
-Serve = Callable[..., LearnerServer]
-Connect = Callable[..., ActorClient]
-StubOf = Callable[..., Any]
 
 T, A = 3, 5
 PATIENCE_S = 30.0
@@ -88,7 +90,7 @@ def bits(nest: Nest) -> list[tuple[str, tuple[int, ...], bytes]]:
     return [(str(array.dtype), array.shape, array.tobytes()) for array in tree.flatten(nest)]
 
 
-def handshake_request(**changes: Any) -> impala_pb2.HandshakeRequest:
+def hello(**changes: Any) -> dict[str, Any]:
     """Returns a handshake that fits RUN, except for `changes`."""
     fields: dict[str, Any] = {
         "actor_id": "raw",
@@ -98,21 +100,73 @@ def handshake_request(**changes: Any) -> impala_pb2.HandshakeRequest:
         "unroll_specs": spec_messages(CODEC.specs),
         "num_environments": 8,
     }
-    return impala_pb2.HandshakeRequest(**{**fields, **changes})
+    return {**fields, **changes}
 
 
-def push_request(sequence: int, **changes: Any) -> impala_pb2.PushUnrollRequest:
+def push(sequence: int, **changes: Any) -> dict[str, Any]:
     """Returns a push of make_unroll(sequence), except for `changes`."""
     n, tensors = CODEC.encode(make_unroll(sequence))
-    fields: dict[str, Any] = {
-        "actor_id": "raw",
-        "session": 7,
-        "run_id": "run-1",
-        "sequence": sequence,
-        "num_environments": n,
-        "tensors": tensors,
-    }
-    return impala_pb2.PushUnrollRequest(**{**fields, **changes})
+    return {"sequence": sequence, "num_environments": n, "tensors": tensors, **changes}
+
+
+class Peer:
+    """The actor's end of a stream by hand, for what ActorClient never does."""
+
+    def __init__(
+        self,
+        port: int,
+        channel_credentials: grpc.ChannelCredentials | None,
+        name: str = certificates.LEARNER_NAME,
+        compression: grpc.Compression | None = None,
+    ) -> None:
+        options = [
+            ("grpc.ssl_target_name_override", name),
+            ("grpc.max_send_message_length", -1),
+        ]
+        address = f"127.0.0.1:{port}"
+        self._channel = (
+            grpc.insecure_channel(address)
+            if channel_credentials is None
+            else grpc.secure_channel(address, channel_credentials, options)
+        )
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        act = self._channel.stream_stream(
+            "/impala.Learner/Act", None, impala_pb2.FromLearner.FromString
+        )
+        outgoing = iter(self._outgoing.get, None)
+        self._stream = act(outgoing, timeout=2 * PATIENCE_S, compression=compression)
+
+    def send(self, data: bytes | None = None, **kind: Any) -> None:
+        """Sends bytes, or a message."""
+        if data is None:
+            data = impala_pb2.FromActor(**kind).SerializeToString()
+        self._outgoing.put(data)
+
+    def receive(self) -> Any:
+        """Returns the content of the learner's next message; raises grpc.RpcError."""
+        for message in self._stream:
+            if not message.ping:
+                return getattr(message, message.WhichOneof("kind"))
+        return None
+
+    def ask(self, data: bytes | None = None, **kind: Any) -> Any:
+        """Sends a message, and returns the answer."""
+        self.send(data, **kind)
+        return self.receive()
+
+    def status(self, data: bytes | None = None, **kind: Any) -> grpc.StatusCode:
+        """Sends a message; returns the status of the stream that it ends, or OK."""
+        try:
+            self.ask(data, **kind)
+        except grpc.RpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    def close(self) -> None:
+        """Breaks the connection."""
+        self._stream.cancel()
+        self._outgoing.put(None)
+        self._channel.close()
 
 
 def files_of(folder: Path, machine: str) -> Path:
@@ -125,10 +179,18 @@ def files_of(folder: Path, machine: str) -> Path:
     return files
 
 
-class FakeLearner:
-    """What a server needs: a queue that can be full or closed, parameters, a list of reports."""
+_PUSHES_OPTIONS = {"on_refused", "grants", "most_waiting_bytes"}
 
-    def __init__(self) -> None:
+
+class FakeLearner:
+    """A queue that can be full or closed, parameters, reports; servers and peers over real gRPC.
+
+    Args:
+      folder: the credentials of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.unrolls: queue.Queue[Unroll] = queue.Queue()
         self.reports: queue.Queue[PushReport] = queue.Queue()
         self.parameters = ParameterStore()
@@ -136,6 +198,52 @@ class FakeLearner:
         self.has_room.set()
         self.failure: Exception | None = None
         self._entered = threading.Semaphore(0)
+        self._closing = contextlib.ExitStack()
+
+    def serve(
+        self, port: int = 0, terms: RunTerms = RUN, folder: Path | None = None, **options: Any
+    ) -> LearnerServer:
+        """Returns a running server, whose service and pushes have these options."""
+        of_pushes = {name: options.pop(name) for name in _PUSHES_OPTIONS & options.keys()}
+        service = LearnerService(Pushes(terms, self.put, **of_pushes), self.parameters, **options)
+        one = LearnerServer(f"127.0.0.1:{port}", folder or self.folder, service)
+        one.start()
+        self._closing.callback(one.stop, 0)
+        return one
+
+    def connect(
+        self,
+        port: int | Route,
+        actor_id: str = "actor-0",
+        specs: Unroll = SPECS,
+        digest: str = RUN.config_digest,
+        folder: Path | None = None,
+        **options: Any,
+    ) -> ActorClient:
+        """Returns a client of a server."""
+        address = f"127.0.0.1:{port}" if isinstance(port, int) else port
+        folder = folder or self.folder
+        one = ActorClient(address, folder, actor_id, specs, digest, num_environments=8, **options)
+        self._closing.callback(one.close)
+        return one
+
+    def peer(self, one: LearnerServer, folder: Path | None = None, **options: Any) -> Peer:
+        """Returns a stream by hand to a server."""
+        with_certificate = credentials.channel_credentials(folder or self.folder)
+        one_peer = Peer(one.port, with_certificate, **options)
+        self._closing.callback(one_peer.close)
+        return one_peer
+
+    def another(self) -> FakeLearner:
+        """Returns another learner of the run."""
+        other = FakeLearner(self.folder)
+        self._closing.callback(other.close)
+        return other
+
+    def close(self) -> None:
+        """Ends everything that this learner has started."""
+        self.close_queue()
+        self._closing.close()
 
     def put(self, unroll: Unroll, report: PushReport) -> None:
         """Waits while there is no room, then keeps both or raises `failure`."""

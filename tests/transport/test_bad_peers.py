@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,64 +20,49 @@ from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import LearnerServer, credentials, impala_pb2, server
 from tests.helpers.wire import (
     CODEC,
-    Connect,
     FakeLearner,
-    Serve,
-    StubOf,
-    handshake_request,
+    Peer,
+    hello,
     make_parameters,
     make_unroll,
-    push_request,
+    push,
 )
 
 many_inputs = settings(
-    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-METHODS = ("Handshake", "Attend", "GetParameters", "PushUnroll")
 MIB = 2**20
+Open = Callable[..., Peer]
 
 
 @pytest.fixture
-def channel(serve: Serve, learner: FakeLearner, directory: Path) -> Iterator[grpc.Channel]:
-    one = serve(learner)
+def open_peer(learner: FakeLearner, directory: Path) -> Iterator[Open]:
+    """Opens streams to one learner; one at a time, so that a property test has few."""
+    one = learner.serve()
     learner.parameters.publish(0, make_parameters(0.0))
-    options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME),
-               ("grpc.max_send_message_length", -1)]  # fmt: skip
-    with_certificate = credentials.channel_credentials(directory)
-    with grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options) as opened:
-        yield opened
+    opened: list[Peer] = []
 
+    def open_stream(greets: bool = True, **options: Any) -> Peer:
+        while opened:
+            opened.pop().close()
+        opened.append(Peer(one.port, credentials.channel_credentials(directory), **options))
+        if greets:
+            assert opened[0].ask(hello=hello()).run_id == "run-1"
+        return opened[0]
 
-def call(channel: grpc.Channel, method: str, data: bytes, **options: Any) -> grpc.StatusCode:
-    """Sends bytes; returns the status."""
-    try:
-        channel.unary_unary(f"/impala.Learner/{method}", bytes, bytes)(data, timeout=60, **options)
-    except grpc.RpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
-
-
-def good_push(sequence: int) -> bytes:
-    return push_request(sequence).SerializeToString()
-
-
-def greet(channel: grpc.Channel) -> None:
-    assert call(channel, "Handshake", handshake_request().SerializeToString()) is (
-        grpc.StatusCode.OK
-    )
-
-
-_REFUSED = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION,
-            grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED}  # fmt: skip
+    yield open_stream
+    opened[0].close()
 
 
 @many_inputs
-@given(method=st.sampled_from(METHODS), data=st.binary(max_size=300))
+@given(greets=st.booleans(), data=st.binary(max_size=300))
 def test_random_bytes_are_refused(
-    channel: grpc.Channel, learner: FakeLearner, method: str, data: bytes
+    open_peer: Open, learner: FakeLearner, greets: bool, data: bytes
 ) -> None:
-    status = call(channel, method, data)
-    assert status in _REFUSED | {grpc.StatusCode.OK}  # OK: a handshake that was refused
+    peer = open_peer(greets)
+    peer.send(data)  # it may be a message, such as a pong, which is not answered
+    status = peer.status(push=push(0, tensors=[]))
+    assert status in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OK)
     assert learner.versions() == []
 
 
@@ -96,108 +81,114 @@ _numbers = st.one_of(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, -1, 2
     rate=st.floats(width=32),
 )
 def test_pushes_of_any_content_are_taken_or_refused(
-    channel: grpc.Channel, learner: FakeLearner, sequence: int, num_environments: int,
-    returns: list[float], lengths: list[int], levels: list[int], infos: list[float], keep: int,
+    open_peer: Open,
+    learner: FakeLearner,
+    sequence: int,
+    num_environments: int,
+    returns: list[float],
+    lengths: list[int],
+    levels: list[int],
+    infos: list[float],
+    keep: int,
     rate: float,
-) -> None:  # fmt: skip
-    greet(channel)
-    request = push_request(
+) -> None:
+    request = push(
         0, num_environments=num_environments, episode_returns=returns,
         episode_lengths=lengths, episode_levels=levels, agent_steps_per_s=rate,
         episode_infos=infos,
     )  # fmt: skip
-    request.sequence = sequence
-    del request.tensors[keep:]
-    status = call(channel, "PushUnroll", request.SerializeToString())
-    assert status in _REFUSED | {grpc.StatusCode.OK}
+    request["sequence"], request["tensors"] = sequence, request["tensors"][:keep]
+    status = open_peer().status(push=request)
+    assert status in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OK)
     for report in list(learner.reports.queue):
         assert report.num_unrolls == 2
         assert all(abs(e.episode_return) < 1e39 and e.level == 0 for e in report.episodes)
         assert all(e.info == () for e in report.episodes)
 
 
-def test_an_oversized_message_is_refused_before_it_is_received(channel: grpc.Channel) -> None:
-    """The limit is that of the run, of a few KiB, not the one of gRPC for all runs."""
-    greet(channel)
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_an_oversized_message_is_refused_before_it_is_received(
+    open_peer: Open, in_parts: bool
+) -> None:
+    """The limit is that of the run, of a few MiB, not the one of gRPC for all runs."""
+    part = impala_pb2.FromActor(part={"data": bytes(MIB)}).SerializeToString()
+    peer = open_peer()
     Path("/proc/self/clear_refs").write_text("5")  # the peak of earlier tests, see proc(5)
     before = peak_mib() or 0.0
-    data = bytes(200 * MIB)
-    own = (peak_mib() or 0.0) - before
-    assert call(channel, "PushUnroll", data) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    # The sender is this process too: it has the message once, and once more while it is sent.
-    assert (peak_mib() or 0.0) - before < own + 250
-    assert call(channel, "PushUnroll", good_push(0)) is grpc.StatusCode.OK
+    if in_parts:
+        for _ in range(200):
+            peer.send(part)
+        assert peer.status() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (peak_mib() or 0.0) - before < 50
+    else:
+        data = bytes(200 * MIB)
+        own = (peak_mib() or 0.0) - before
+        assert peer.status(data) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        # The sender is this process too: it has the message once, and once more while it is sent.
+        assert (peak_mib() or 0.0) - before < own + 250
+    assert not open_peer().ask(push=push(0)).duplicate
 
 
-def test_compressed_messages_are_refused(channel: grpc.Channel, learner: FakeLearner) -> None:
+def test_a_second_request_of_a_kind_before_the_first_is_answered_is_refused(
+    open_peer: Open, learner: FakeLearner
+) -> None:
+    """They would fill the learner's memory."""
+    learner.has_room.clear()
+    peer = open_peer()
+    peer.send(push=push(0))
+    assert peer.status(push=push(1)) is grpc.StatusCode.INVALID_ARGUMENT
+    learner.has_room.set()
+    assert learner.reported(1) == [0]
+
+
+def test_compressed_messages_are_refused(open_peer: Open) -> None:
     """A hundred megabytes of zeros are a tenth of one, compressed."""
-    greet(channel)
-    status = call(channel, "PushUnroll", good_push(0), compression=grpc.Compression.Gzip)
-    assert status is grpc.StatusCode.UNIMPLEMENTED
-    assert call(channel, "PushUnroll", good_push(0)) is grpc.StatusCode.OK
+    peer = open_peer(greets=False, compression=grpc.Compression.Gzip)
+    assert peer.status(hello=hello()) is grpc.StatusCode.UNIMPLEMENTED
+    assert not open_peer().ask(push=push(0)).duplicate
 
 
 def test_more_environments_than_were_agreed_on_are_refused(
-    channel: grpc.Channel, learner: FakeLearner
+    open_peer: Open, learner: FakeLearner
 ) -> None:
-    greet(channel)
     n, tensors = CODEC.encode(make_unroll(0, n=9))
-    many = push_request(0, num_environments=n, tensors=tensors).SerializeToString()
-    assert call(channel, "PushUnroll", many) is grpc.StatusCode.INVALID_ARGUMENT
+    many = push(0, num_environments=n, tensors=tensors)
+    assert open_peer().status(push=many) is grpc.StatusCode.INVALID_ARGUMENT
     assert learner.versions() == []
 
 
 @pytest.mark.parametrize("count", [0, -1, 4097])
-def test_a_handshake_for_too_many_environments_is_refused(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, count: int
-) -> None:
-    reply = stub_of(serve(learner)).Handshake(handshake_request(num_environments=count))
-    assert reply.outcome == impala_pb2.REFUSED
-    assert f"the actor has {count}" in reply.message and "4096" in reply.message
+def test_a_handshake_for_too_many_environments_is_refused(open_peer: Open, count: int) -> None:
+    refusal = open_peer(greets=False).ask(hello=hello(num_environments=count))
+    assert f"the actor has {count}" in refusal and "4096" in refusal
 
 
 @pytest.mark.parametrize(
     "name", ["", "[/red]", "a b", "x" * 200_000, "\x1b[2J", "a\nb", "caf\u00e9"]
 )
 def test_names_that_would_disturb_a_terminal_or_a_log_are_refused(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, name: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    one = serve(learner)
-    reply = stub_of(one).Handshake(handshake_request(actor_id=name))
-    assert reply.outcome == impala_pb2.REFUSED
-    assert reply.message.startswith("actor_id: ")
+    learner: FakeLearner, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = learner.serve()
+    assert learner.peer(one).ask(hello=hello(actor_id=name)).startswith("actor_id: ")
     assert one.service.actors() == []
     assert len(caplog.text) < 1000
     assert "\x1b" not in caplog.text
 
 
-def test_a_name_of_a_megabyte_is_not_even_parsed(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner
-) -> None:
-    with pytest.raises(grpc.RpcError) as refused:
-        stub_of(serve(learner)).Handshake(handshake_request(actor_id="x" * MIB))
-    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_a_list_of_episodes_without_end_is_refused(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner
-) -> None:
-    stub = stub_of(serve(learner))
-    stub.Handshake(handshake_request())
+def test_a_list_of_episodes_without_end_is_refused(open_peer: Open) -> None:
     lists: dict[str, Any] = {f"episode_{name}": [1] * 50_000 for name in ("lengths", "levels")}
-    with pytest.raises(grpc.RpcError) as refused:
-        stub.PushUnroll(push_request(0, episode_returns=[1.0] * 50_000, **lists))
+    peer = open_peer()
+    with pytest.raises(grpc.RpcError, match="10 at most") as refused:
+        peer.ask(push=push(0, episode_returns=[1.0] * 50_000, **lists))
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "10 at most" in str(refused.value.details())
 
 
 def test_a_refusal_is_logged_now_and_then_and_not_without_end(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, caplog: pytest.LogCaptureFixture
+    open_peer: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stub = stub_of(serve(learner))
     for _ in range(30):
-        stub.Handshake(handshake_request(config_digest="other"))
+        open_peer(greets=False).ask(hello=hello(config_digest="other"))
     assert caplog.text.count("refused actor raw") == 1
 
 
@@ -238,7 +229,7 @@ HEADERS = b"".join(
     for name, value in (
         (b":method", b"POST"),
         (b":scheme", b"https"),
-        (b":path", b"/impala.Learner/PushUnroll"),
+        (b":path", b"/impala.Learner/Act"),
         (b":authority", certificates.LEARNER_NAME.encode()),
         (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
@@ -247,15 +238,15 @@ HEADERS = b"".join(
 
 
 def test_half_sent_calls_keep_nobody_from_being_answered(
-    serve: Serve, connect: Connect, learner: FakeLearner, directory: Path
+    learner: FakeLearner, directory: Path
 ) -> None:
-    one = serve(learner)
+    one = learner.serve()
     learner.parameters.publish(0, make_parameters(0.0))
     Path("/proc/self/clear_refs").write_text("5")  # the peak of earlier tests, see proc(5)
     before = peak_mib() or 0.0
     opened = half_sent_calls(one, directory, 40)  # 600 calls
     try:
-        actor = connect(one.port)
+        actor = learner.connect(one.port)
         assert actor.fetch_parameters(-1) is not None
         for version in range(20):
             actor.push(make_unroll(version))
@@ -272,18 +263,18 @@ def descriptors() -> int:
 
 
 def test_idle_connections_without_a_certificate_are_closed(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handshake = "grpc.server_handshake_timeout_ms"
     assert dict(server.SERVER_OPTIONS)[handshake] <= 10_000
     others = [option for option in server.SERVER_OPTIONS if option[0] != handshake]
     monkeypatch.setattr(server, "SERVER_OPTIONS", [*others, (handshake, 1000)])
-    one = serve(learner)
+    one = learner.serve()
     learner.parameters.publish(0, make_parameters(0.0))
     before = descriptors()
     idle = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(200)]
     try:
-        assert connect(one.port).fetch_parameters(-1) is not None
+        assert learner.connect(one.port).fetch_parameters(-1) is not None
         for each in idle:
             each.settimeout(10)
             with contextlib.suppress(ConnectionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
@@ -14,7 +13,6 @@ from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import (
     PushReport,
     TransportError,
-    impala_pb2,
     sessions,
 )
 from impala_tf.types import ActorReport, EnvOutput, Episode, Unroll
@@ -22,26 +20,21 @@ from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
-    Connect,
     FakeLearner,
     InThread,
-    Serve,
-    StubOf,
     bits,
-    handshake_request,
+    hello,
     make_parameters,
     make_unroll,
-    push_request,
+    push,
 )
 
 # --- what arrives ---
 
 
-def test_an_unroll_and_its_report_arrive_bit_for_bit(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    one = serve(learner)
-    actor = connect(one.port)
+def test_an_unroll_and_its_report_arrive_bit_for_bit(learner: FakeLearner) -> None:
+    one = learner.serve()
+    actor = learner.connect(one.port)
     sent = make_unroll(version=12, n=4)
     expected = bits(sent)
     actor.push(sent, [Episode(-21.0, 900), Episode(3.5, 40)], ActorReport(1234.5, 0.5, 0.25, 3))
@@ -49,7 +42,7 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
         array[...] = 0  # the actor reuses its arrays
     report = learner.reports.get(timeout=PATIENCE_S)
     assert report == PushReport(
-        actor_name=report.actor_name,
+        actor_name="actor-0",
         num_unrolls=4,
         parameter_version=12,
         episodes=[Episode(-21.0, 900), Episode(3.5, 40)],
@@ -63,11 +56,9 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
     assert bits(got) == expected
 
 
-def test_an_actor_that_asks_again_and_again_waits_in_between(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+def test_an_actor_that_asks_again_and_again_waits_in_between(learner: FakeLearner) -> None:
     """Actors of ppo do so until there are new parameters; a display would blame the network."""
-    actor = connect(serve(learner).port)
+    actor = learner.connect(learner.serve().port)
     learner.parameters.publish(3, make_parameters(0.0))
     actor.push(make_unroll(version=3))
     for _ in range(10):
@@ -77,25 +68,23 @@ def test_an_actor_that_asks_again_and_again_waits_in_between(
     assert actor.push_wait_fraction > 0.6
 
 
-def test_numbers_of_infos_arrive_with_their_episodes(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+def test_numbers_of_infos_arrive_with_their_episodes(learner: FakeLearner) -> None:
     """And an actor that sends others than the learner expects is refused."""
-    one = serve(learner, terms=RUN._replace(num_infos=2))
+    one = learner.serve(terms=RUN._replace(num_infos=2))
     games = [Episode(1.0, 9, info=(0.5, None)), Episode(2.0, 9, info=(None, -3.0))]
-    connect(one.port).push(make_unroll(version=1), games)
+    learner.connect(one.port).push(make_unroll(version=1), games)
     assert learner.reports.get(timeout=PATIENCE_S).episodes == games
     with pytest.raises(TransportError, match="episode_infos: expected 2 for each of 1"):
-        actor = connect(one.port, "other")
+        actor = learner.connect(one.port, "other")
         actor.push(make_unroll(version=2), [Episode(1.0, 9, info=(0.5,))])
         actor.push(make_unroll(version=3))
 
 
-def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
-    one = serve(learner)
+def test_the_learner_sees_its_actors(learner: FakeLearner) -> None:
+    one = learner.serve()
     assert one.service.actors() == []
     before = time.monotonic()
-    first, second = connect(one.port, "actor-1"), connect(one.port, "actor-0")
+    first, second = learner.connect(one.port, "actor-1"), learner.connect(one.port, "actor-0")
     first.handshake()
     second.push(make_unroll(3, n=2), report=ActorReport(10.0))
     second.push(make_unroll(4, n=5), report=ActorReport(20.0))
@@ -109,14 +98,13 @@ def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: Fa
     assert not busy.told_run_over
 
 
-def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    one = serve(learner)
-    actor = connect(one.port)
+def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(learner: FakeLearner) -> None:
+    one = learner.serve()
+    actor = learner.connect(one.port)
     actor.report("nobody listens before the handshake, and that is no failure")
     actor.handshake()
     actor.report("its environments broke\x1b[2J" + "!" * 10_000)
+    wait_until(lambda: one.service.actors()[0].trouble)
     (seen,) = one.service.actors()
     assert seen.trouble.startswith("its environments broke?[2J!!!") and len(seen.trouble) < 1000
     actor.push(make_unroll(0))
@@ -125,9 +113,9 @@ def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(
 
 
 def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    learner: FakeLearner,
 ) -> None:
-    actor = connect(serve(learner).port)
+    actor = learner.connect(learner.serve().port)
     actor.handshake()
     waiting = InThread(lambda: actor.fetch_parameters(-1))
     threading.Event().wait(0.5)
@@ -142,12 +130,13 @@ def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
     got = actor.fetch_parameters(0)
     assert got is not None
     assert (got[0], got[1][0].max()) == (7, 7.0)
+    learner.parameters.publish(2, make_parameters(2.0))  # restarted from a checkpoint
+    got = actor.fetch_parameters(7)
+    assert got is not None and got[0] == 2
 
 
-def test_an_actor_never_sees_half_a_version(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    actor = connect(serve(learner).port)
+def test_an_actor_never_sees_half_a_version(learner: FakeLearner) -> None:
+    actor = learner.connect(learner.serve().port)
     done = threading.Event()
 
     def publish() -> int:
@@ -171,129 +160,112 @@ def test_an_actor_never_sees_half_a_version(
     assert sorted(set(seen)) == seen
 
 
-def test_parameters_that_are_new_enough_are_not_sent_again(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    """--parameter_lag."""
-    actor = connect(serve(learner, parameter_lag=4).port)
-    # The last one is of a learner that was restarted from a checkpoint.
-    for known, newest, expected in ((-1, 0, 0), (0, 3, None), (0, 4, 4), (4, 7, None), (4, 2, 2)):
-        learner.parameters.publish(newest, make_parameters(float(newest)))
-        found = actor.fetch_parameters(known)
-        assert (None if found is None else found[0]) == expected
-
-
 # --- how often it counts ---
 
 
-def test_a_repeated_push_counts_once(serve: Serve, stub_of: StubOf, learner: FakeLearner) -> None:
+def test_a_repeated_push_counts_once(learner: FakeLearner) -> None:
     """The answer to a push may be lost, and the actor then sends it again."""
-    stub = stub_of(serve(learner))
-    stub.Handshake(handshake_request())
-    outcomes = [stub.PushUnroll(push_request(seq)).outcome for seq in (0, 0, 1, 0, 1, 2)]
-    ok, duplicate = impala_pb2.OK, impala_pb2.DUPLICATE
-    assert outcomes == [ok, duplicate, ok, duplicate, duplicate, ok]
+    one = learner.serve()
+    peer = learner.peer(one)
+    peer.ask(hello=hello())
+    numbers = (0, 0, 1, 0, 1, 2)
+    duplicates = [peer.ask(push=push(number)).duplicate for number in numbers]
+    assert duplicates == [False, True, False, True, True, False]
     assert learner.versions() == [0, 1, 2]
     assert learner.reports.qsize() == 3
-    stub.Handshake(handshake_request())  # another handshake changes nothing
-    assert stub.PushUnroll(push_request(2)).outcome == duplicate
+    again = learner.peer(one)
+    again.ask(hello=hello())  # another stream changes nothing
+    assert again.ask(push=push(2)).duplicate
 
 
-def test_a_restarted_actor_counts_from_zero_again(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner
-) -> None:
-    stub = stub_of(serve(learner))
-    stub.Handshake(handshake_request(session=1))
-    stub.PushUnroll(push_request(0, session=1))
-    stub.Handshake(handshake_request(session=2))
-    assert stub.PushUnroll(push_request(0, session=2)).outcome == impala_pb2.OK
-    with pytest.raises(grpc.RpcError) as refused:
-        stub.PushUnroll(push_request(1, session=1))  # from the earlier process
-    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+def test_a_restarted_actor_counts_from_zero_again(learner: FakeLearner) -> None:
+    one = learner.serve()
+    for session in (1, 2):
+        peer = learner.peer(one)
+        peer.ask(hello=hello(session=session))
+        assert not peer.ask(push=push(0)).duplicate
+        peer.close()
 
 
-def test_a_retry_waits_for_the_first_attempt_and_counts_once(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner
-) -> None:
-    """The queue may be full for longer than the deadline of a push."""
-    one = serve(learner)
-    stub = stub_of(one)
-    stub.Handshake(handshake_request())
+def test_a_retry_waits_for_the_first_attempt_and_counts_once(learner: FakeLearner) -> None:
+    """The stream may break while the queue is full."""
+    one = learner.serve()
     learner.has_room.clear()
-    first = stub.PushUnroll.future(push_request(0), timeout=PATIENCE_S)
+    for _ in range(3):
+        peer = learner.peer(one)
+        peer.ask(hello=hello())
+        peer.send(push=push(0))
     learner.wait_for_put()
-    first.cancel()  # as its deadline does
-    second = stub.PushUnroll.future(push_request(0), timeout=0.2)
-    assert second.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    seen = one.service.actors()[0].last_contact
-    retry = stub.PushUnroll.future(push_request(0), timeout=PATIENCE_S)
-    while one.service.actors()[0].last_contact == seen:
-        time.sleep(0.001)
-    assert not retry.done()
+    answer = InThread(peer.receive)
+    time.sleep(0.5)
+    assert answer.blocked
+    assert one.service.actors()[0].last_contact > time.monotonic() - 0.1
     learner.has_room.set()
-    assert retry.result().outcome == impala_pb2.DUPLICATE
+    assert answer.wait().duplicate
     assert learner.versions() == [0]
     assert learner.reports.qsize() == 1
 
 
 def test_a_push_that_failed_is_not_counted(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, caplog: pytest.LogCaptureFixture
+    learner: FakeLearner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stub = stub_of(serve(learner))
-    stub.Handshake(handshake_request())
+    one = learner.serve()
     learner.failure = RuntimeError("out of memory")
-    with pytest.raises(grpc.RpcError) as failed, caplog.at_level(logging.ERROR):
-        stub.PushUnroll(push_request(0))
-    assert failed.value.code() == grpc.StatusCode.INTERNAL
-    assert "PushUnroll of actor raw failed" in caplog.text
+    peer = learner.peer(one)
+    peer.ask(hello=hello())
+    assert peer.status(push=push(0)) is grpc.StatusCode.INTERNAL
+    assert "actor raw failed" in caplog.text
     assert "RuntimeError: out of memory" in caplog.text  # the traceback, for the learner's log
     learner.failure = None
-    assert stub.PushUnroll(push_request(0)).outcome == impala_pb2.OK
+    peer = learner.peer(one)
+    peer.ask(hello=hello())
+    assert not peer.ask(push=push(0)).duplicate
     assert learner.versions() == [0]
 
 
 # --- which actors the learner sees ---
 
 
-def test_an_actor_is_told_which_start_it_is(serve: Serve, connect: Connect) -> None:
+def test_an_actor_is_told_which_start_it_is(learner: FakeLearner) -> None:
     """Its seeds depend on it. It is the same actor when its learner was restarted."""
-    one = serve(FakeLearner())
-    actor = connect(one.port)
+    one = learner.another().serve()
+    actor = learner.connect(one.port)
     actor.handshake()
     port = one.port
     one.stop(0)
-    serve(FakeLearner(), port, run_steps=500)
-    actor.handshake()
+    one = learner.another().serve(port, terms=RUN._replace(run_steps=500))
+    wait_until(one.service.num_acting)
     assert (actor.run_steps, actor.restarts) == (0, 0)
     for restarts in (1, 2):
         actor.close()
-        actor = connect(port)
+        actor = learner.connect(port)
         actor.handshake()
         assert (actor.run_steps, actor.restarts) == (500, restarts)
 
 
 def test_an_actor_without_contact_is_hidden_until_it_reconnects(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "SHOWN_S", 5.0)
-    one = serve(learner)
-    stub = stub_of(one)
-    stub.Handshake(handshake_request())
-    stub.PushUnroll(push_request(0))
-    assert [view.is_present for view in one.service.actors()] == [False]
+    monkeypatch.setattr(sessions, "SHOWN_S", 2.0)
+    one = learner.serve()
+    peer = learner.peer(one)
+    peer.ask(hello=hello())
+    peer.ask(push=push(0))
+    peer.close()
+    wait_until(lambda: [view.is_present for view in one.service.actors()] == [False])
     wait_until(lambda: one.service.actors() == [])
-    stub.Handshake(handshake_request())
+    learner.peer(one).ask(hello=hello())
     (view,) = one.service.actors()
     assert view.parameter_version == 0  # of its earlier push
 
 
 def test_an_actor_whose_unroll_takes_long_is_not_hidden(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step of a slow level may take minutes; the log would say that no actor has connected."""
     monkeypatch.setattr(sessions, "SHOWN_S", 0.3)
-    one = serve(learner)
-    actor = connect(one.port)
+    one = learner.serve()
+    actor = learner.connect(one.port)
     actor.handshake()
     wait_until(lambda: [view.is_present for view in one.service.actors()] == [True])
     time.sleep(1.0)

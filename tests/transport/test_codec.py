@@ -123,8 +123,8 @@ def test_published_parameters_are_encoded_once_and_read_only() -> None:
         array += 1  # an actor could otherwise get half of the change
     specs = [NamedSpec.of("w", (2,), "float32")]
     assert snapshot.reply(specs) is snapshot.reply(specs)
-    reply = impala_pb2.GetParametersReply.FromString(snapshot.reply(specs))
-    assert reply.tensors == [np.ones([2], np.float32).tobytes()]
+    reply = impala_pb2.FromLearner.FromString(snapshot.reply(specs))
+    assert reply.parameters.tensors == [np.ones([2], np.float32).tobytes()]
 
 
 def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -17,8 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from impala_tf.config import ConfigError
 from impala_tf.machine import certificates
 from impala_tf.transport import credentials, impala_pb2
-from impala_tf.transport.wire import SERVICE, stub
-from tests.helpers.wire import FakeLearner, Serve
+from impala_tf.transport.wire import METHOD, SERVICE
+from tests.helpers.wire import FakeLearner, Peer
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +36,22 @@ def read(folder: Path, *names: str) -> list[bytes]:
 
 def shake_hands(
     port: int, channel_credentials: grpc.ChannelCredentials | None, name: str = "learner.impala"
-) -> impala_pb2.HandshakeReply:
-    """Calls a server that has a certificate for `name`."""
-    address = f"127.0.0.1:{port}"
-    options = [("grpc.ssl_target_name_override", name)]
-    with (
-        grpc.secure_channel(address, channel_credentials, options)
-        if channel_credentials
-        else grpc.insecure_channel(address)
-    ) as channel:
-        return stub(channel).Handshake(impala_pb2.HandshakeRequest(), timeout=60)
+) -> Any:
+    """Calls a server that has a certificate for `name`; returns its answer."""
+    peer = Peer(port, channel_credentials, name)
+    try:
+        return peer.ask(hello={})
+    finally:
+        peer.close()
 
 
 def test_an_actor_of_the_run_needs_only_the_files_for_actors(
-    serve: Serve, learner: FakeLearner, directory: Path, tmp_path: Path
+    learner: FakeLearner, directory: Path, tmp_path: Path
 ) -> None:
     for name in certificates.ACTOR_FILES:
         shutil.copy(directory / name, tmp_path / name)
-    reply = shake_hands(serve(learner).port, credentials.channel_credentials(tmp_path))
-    assert reply.outcome == impala_pb2.REFUSED  # by the protocol: the certificate was accepted
+    reply = shake_hands(learner.serve().port, credentials.channel_credentials(tmp_path))
+    assert reply.startswith("actor_id")  # its certificate was accepted, but not its hello
     with pytest.raises(ConfigError, match="learner.key"):
         credentials.server_credentials(tmp_path)
 
@@ -73,17 +71,17 @@ PEERS: dict[str, Callable[[Path, Path], grpc.ChannelCredentials | None]] = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_who_is_no_actor_of_the_run_is_not_answered(
-    serve: Serve, learner: FakeLearner, directory: Path, other_directory: Path, peer: str
+    learner: FakeLearner, directory: Path, other_directory: Path, peer: str
 ) -> None:
-    port = serve(learner).port
+    port = learner.serve().port
     with pytest.raises(grpc.RpcError) as refused:
         shake_hands(port, PEERS[peer](directory, other_directory))
     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def admits(data: bytes, context: grpc.ServicerContext) -> bytes:
-    """The handshake of a learner that accepts every actor."""
-    return impala_pb2.HandshakeReply(outcome=impala_pb2.OK).SerializeToString()
+def admits(requests: object, context: grpc.ServicerContext) -> Iterator[bytes]:
+    """A learner that accepts every actor."""
+    yield impala_pb2.FromLearner(welcome={"run_id": "run-1"}).SerializeToString()
 
 
 @pytest.mark.parametrize(("role", "accepted"), [("learner", True), ("actor", False)])
@@ -96,7 +94,7 @@ def test_an_actors_certificate_cannot_be_used_by_a_server(
     """
     authority, key, certificate = read(directory, "ca.pem", f"{role}.key", f"{role}.pem")
     server = grpc.server(futures.ThreadPoolExecutor(2))
-    handlers = {"Handshake": grpc.unary_unary_rpc_method_handler(admits)}
+    handlers = {METHOD: grpc.stream_stream_rpc_method_handler(admits)}
     service = grpc.method_handlers_generic_handler(SERVICE, handlers)
     server.add_generic_rpc_handlers((service,))
     port = server.add_secure_port(
@@ -106,7 +104,7 @@ def test_an_actors_certificate_cannot_be_used_by_a_server(
     try:
         client = credentials.channel_credentials(directory)
         if accepted:
-            assert shake_hands(port, client, f"{role}.impala").outcome == impala_pb2.OK
+            assert shake_hands(port, client, f"{role}.impala").run_id == "run-1"
         else:
             with pytest.raises(grpc.RpcError):
                 shake_hands(port, client, f"{role}.impala")

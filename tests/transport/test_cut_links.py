@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from impala_tf.transport import RetryTimes
 from tests.helpers.cuttable_link import CuttableLink
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
-    Connect,
     FakeLearner,
     InThread,
-    Serve,
     make_parameters,
     make_unroll,
 )
@@ -43,19 +41,17 @@ def link_to() -> Iterator[LinkTo]:
 
 @pytest.mark.parametrize("in_the_middle_of_a_push", [False, True])
 def test_a_cut_link_is_noticed_and_the_actor_rejoins(
-    serve: Serve,
-    connect: Connect,
     learner: FakeLearner,
     link_to: LinkTo,
     caplog: pytest.LogCaptureFixture,
     in_the_middle_of_a_push: bool,
 ) -> None:
     caplog.set_level(logging.INFO, "impala_tf.transport.sessions")
-    one = serve(learner)
+    one = learner.serve()
     learner.parameters.publish(0, make_parameters(0.0))
     link = link_to(one.port)
-    retried = threading.Event()
-    actor = connect(link.port, on_retry=lambda seconds, reason: retried.set())
+    caplog.set_level(logging.INFO, "impala_tf.actor")
+    actor = learner.connect(link.port, retry=RetryTimes(first_report_s=0.0))
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
     wait_until(lambda: one.service.num_acting() == 1)
@@ -64,7 +60,6 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
         learner.has_room.clear()
         actor.push(make_unroll(1))
         learner.wait_for_put()
-        learner.wait_for_put()
     link.cut()
     learner.has_room.set()
     began = time.monotonic()
@@ -72,7 +67,8 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
         actor.push(make_unroll(1))
     second = InThread(lambda: actor.push(make_unroll(2)))
     wait_until(lambda: one.service.num_acting() == 0, NOTICED_S, what="word of it at the learner")
-    assert retried.wait(max(1.0, began + NOTICED_S - time.monotonic())), "the actor waits on"
+    left_s = max(1.0, began + NOTICED_S - time.monotonic())
+    wait_until(lambda: "without the learner" in caplog.text, left_s, what="word of it at the actor")
     time.sleep(CUT_S)  # retries fail now
     link.heal()
     healed = time.monotonic()

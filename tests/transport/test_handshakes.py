@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
 import pytest
 
 from impala_tf.config import ConfigError
@@ -12,31 +11,20 @@ from impala_tf.transport import (
     PROTOCOL_VERSION,
     HandshakeRefused,
     check_parameters,
-    impala_pb2,
 )
 from tests.helpers.wire import (
     SPECS,
-    Connect,
     FakeLearner,
-    Serve,
-    StubOf,
-    handshake_request,
+    hello,
     make_unroll,
-    push_request,
+    push,
     unroll_specs,
 )
 
 
-@pytest.mark.parametrize("call", ["PushUnroll", "GetParameters"])
-def test_every_call_needs_a_handshake_first(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, call: str
-) -> None:
-    stub = stub_of(serve(learner))
-    request = push_request(0) if call == "PushUnroll" else impala_pb2.GetParametersRequest()
-    with pytest.raises(grpc.RpcError) as refused:
-        getattr(stub, call)(request)
-    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert refused.value.details() == "handshake first"
+@pytest.mark.parametrize("first", [{"push": push(0)}, {"parameters": {}}, {}])
+def test_a_stream_begins_with_a_handshake(learner: FakeLearner, first: dict[str, Any]) -> None:
+    assert learner.peer(learner.serve()).ask(**first).startswith("actor_id: expected")
     assert learner.versions() == []
 
 
@@ -52,16 +40,16 @@ def test_every_call_needs_a_handshake_first(
     ],
 )
 def test_an_actor_that_does_not_fit_is_refused_with_both_values(
-    serve: Serve, connect: Connect, learner: FakeLearner, differs: dict[str, Any], said: list[str]
+    learner: FakeLearner, differs: dict[str, Any], said: list[str]
 ) -> None:
-    one = serve(learner)
+    one = learner.serve()
     assert one.service.last_refusal() == ""
     with pytest.raises(HandshakeRefused) as refused:
-        connect(one.port, "misfit", **differs).handshake()
+        learner.connect(one.port, "misfit", **differs).handshake()
     shown = one.service.last_refusal()
     assert all(each in text for each in said for text in (shown, str(refused.value)))
     assert "misfit at 127.0.0.1" in shown
-    connect(one.port, "good").push(make_unroll(1))
+    learner.connect(one.port, "good").push(make_unroll(1))
     assert learner.reported(1) == [1]
     assert [view.actor_id for view in one.service.actors()] == ["good"]
 
@@ -72,15 +60,13 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
         ({"protocol_version": 99}, f"the actor has 99, the learner has {PROTOCOL_VERSION}"),
         ({"run_id": "run-0"}, "the actor has run-0, the learner has run-1"),
         # Tensors of the same size would be mixed up.
-        ({"unroll_specs": list(handshake_request().unroll_specs)[::-1]}, "order of tensors"),
+        ({"unroll_specs": hello()["unroll_specs"][::-1]}, "order of tensors"),
     ],
 )
 def test_an_actor_of_another_release_run_or_order_is_refused_with_both_values(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, changes: dict[str, Any], said: str
+    learner: FakeLearner, changes: dict[str, Any], said: str
 ) -> None:
-    reply = stub_of(serve(learner)).Handshake(handshake_request(**changes))
-    assert reply.outcome == impala_pb2.REFUSED
-    assert said in reply.message
+    assert said in learner.peer(learner.serve()).ask(hello=hello(**changes))
 
 
 def test_parameters_that_cannot_be_sent_are_refused_before_training() -> None:

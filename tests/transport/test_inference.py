@@ -14,10 +14,8 @@ from impala_tf.transport import ClientClosed, DecodeError, NoNetwork, TransportE
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
-    Connect,
     FakeLearner,
     InThread,
-    Serve,
     make_parameters,
 )
 
@@ -36,9 +34,9 @@ def named_after_its_size(num_environments: int) -> Future[bytes]:
     return found
 
 
-def test_a_question_gets_its_answer(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
+def test_a_question_gets_its_answer(learner: FakeLearner) -> None:
     """Images are larger than other messages may be."""
-    actor = connect(serve(learner, infer=echo).port)
+    actor = learner.connect(learner.serve(infer=echo).port)
     actor.handshake()
     image = bytes(range(256)) * 8_000
     version, tensors = actor.infer(1, [image, b"b"], -1)
@@ -46,10 +44,10 @@ def test_a_question_gets_its_answer(serve: Serve, connect: Connect, learner: Fak
 
 
 def test_a_synchronous_actor_is_answered_once_there_are_other_parameters(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    learner: FakeLearner,
 ) -> None:
     """A lower version, of a learner that was restarted from a checkpoint, counts as well."""
-    actor = connect(serve(learner, infer=echo).port)
+    actor = learner.connect(learner.serve(infer=echo).port)
     actor.handshake()
     learner.parameters.publish(5, make_parameters(5.0))
     assert actor.infer(1, [], -1)[0] == 7
@@ -60,28 +58,23 @@ def test_a_synchronous_actor_is_answered_once_there_are_other_parameters(
     assert waiting.wait()[0] == 7
 
 
-def test_what_cannot_be_answered_is_refused(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+def test_what_cannot_be_answered_is_refused(learner: FakeLearner) -> None:
     def fail(*_: object) -> Future[tuple[int, list[bytes]]]:
         answer: Future[tuple[int, list[bytes]]] = Future()
         answer.set_exception(DecodeError("reward: expected 4 bytes"))
         return answer
 
-    without, failing = connect(serve(learner).port), connect(serve(learner, infer=fail).port)
-    for actor, num_environments, problem in (
+    without, failing = learner.serve().port, learner.serve(infer=fail).port
+    for port, num_environments, problem in (
         (without, 1, "started with --inference=actor"),
         (failing, 99, "num_environments: expected 1 to"),
         (failing, 1, "reward: expected 4 bytes"),
     ):
-        actor.handshake()
         with pytest.raises(TransportError, match=problem):
-            actor.infer(num_environments, [], -1)
+            learner.connect(port).infer(num_environments, [], -1)
 
 
-def test_the_question_of_a_lost_actor_is_cancelled(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+def test_the_question_of_a_lost_actor_is_cancelled(learner: FakeLearner) -> None:
     """So that the learner leaves it out of its next batch."""
     asked: queue.Queue[Future[tuple[int, list[bytes]]]] = queue.Queue()
 
@@ -90,7 +83,7 @@ def test_the_question_of_a_lost_actor_is_cancelled(
         asked.put(question)
         return question
 
-    actor = connect(serve(learner, infer=never).port)
+    actor = learner.connect(learner.serve(infer=never).port)
     actor.handshake()
     lost = InThread(lambda: actor.infer(1, [], -1))
     question = asked.get(timeout=PATIENCE_S)
@@ -99,12 +92,12 @@ def test_the_question_of_a_lost_actor_is_cancelled(
     assert isinstance(lost.wait(), ClientClosed)
 
 
-def test_an_actor_gets_only_the_parameters_that_it_uses(serve: Serve, connect: Connect) -> None:
+def test_an_actor_gets_only_the_parameters_that_it_uses(learner: FakeLearner) -> None:
     """Those of a separate baseline would double what fifty actors fetch again and again."""
-    learner = FakeLearner()
-    one = serve(learner)
+    learner = learner.another()
+    one = learner.serve()
     learner.parameters.publish(3, make_parameters(0.5))
-    actor, other = connect(one.port), connect(one.port, "actor-1")
+    actor, other = learner.connect(one.port), learner.connect(one.port, "actor-1")
     found = actor.fetch_parameters(-1, used=[1])
     assert found is not None
     matrix, vector = found[1]
@@ -117,7 +110,7 @@ def test_an_actor_gets_only_the_parameters_that_it_uses(serve: Serve, connect: C
 
 
 def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
-    serve: Serve, connect: Connect
+    learner: FakeLearner,
 ) -> None:
     """A network is converted once for all actors that have as many environments."""
     asked: queue.Queue[int] = queue.Queue()
@@ -127,8 +120,8 @@ def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
         asked.put(num_environments)
         return converted
 
-    one = serve(FakeLearner(), networks=network)
-    lost, other = connect(one.port), connect(one.port, "actor-1")
+    one = learner.another().serve(networks=network)
+    lost, other = learner.connect(one.port), learner.connect(one.port, "actor-1")
     lost.handshake()
     fetching = InThread(lambda: lost.fetch_network(3))
     asked.get(timeout=PATIENCE_S)
@@ -143,7 +136,7 @@ def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
     assert waiting.wait() == b"network"
 
 
-def test_the_reason_why_there_is_none_is_told(serve: Serve, connect: Connect) -> None:
+def test_the_reason_why_there_is_none_is_told(learner: FakeLearner) -> None:
     """The actor then computes with TensorFlow, and logs the reason."""
 
     def fails(*_: object) -> Future[bytes]:
@@ -152,7 +145,7 @@ def test_the_reason_why_there_is_none_is_told(serve: Serve, connect: Connect) ->
         return found
 
     for networks, reason in ((fails, "LiteRT lacks an operation"), (None, "converts none")):
-        actor = connect(serve(FakeLearner(), networks=networks).port)
+        actor = learner.connect(learner.another().serve(networks=networks).port)
         actor.handshake()
         with pytest.raises(NoNetwork, match=reason):
             actor.fetch_network(3)
@@ -160,7 +153,7 @@ def test_the_reason_why_there_is_none_is_told(serve: Serve, connect: Connect) ->
 
 @pytest.mark.parametrize("num_environments", [0, 9, 2**31 - 1])
 def test_a_network_for_other_environments_is_refused(
-    serve: Serve, connect: Connect, num_environments: int
+    learner: FakeLearner, num_environments: int
 ) -> None:
     """Each size is converted and kept: a broken actor could fill the learner's memory."""
     asked: list[int] = []
@@ -169,7 +162,7 @@ def test_a_network_for_other_environments_is_refused(
         asked.append(count)
         return named_after_its_size(count)
 
-    actor = connect(serve(FakeLearner(), networks=network).port)
+    actor = learner.connect(learner.another().serve(networks=network).port)
     actor.handshake()
     with pytest.raises(TransportError, match="num_environments: expected 1 to 8"):
         actor.fetch_network(num_environments)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,8 @@ from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
-    Connect,
     FakeLearner,
     InThread,
-    Serve,
     make_parameters,
     make_unroll,
 )
@@ -35,18 +35,22 @@ from tests.helpers.wire import (
 pytestmark = pytest.mark.slow
 
 
-def test_full_queues_make_actors_wait_and_other_calls_not(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+@pytest.fixture
+def info(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "impala_tf.actor")
+    return caplog
+
+
+def test_full_queues_make_actors_wait_and_other_calls_not(learner: FakeLearner) -> None:
     """Also when more pushes wait than there are workers."""
-    one = serve(learner)
+    one = learner.serve()
     learner.parameters.publish(1, make_parameters(1.0))
     learner.has_room.clear()
-    actors = [connect(one.port, f"actor-{k}") for k in range(20)]
+    actors = [learner.connect(one.port, f"actor-{k}") for k in range(20)]
     for version, actor in enumerate(actors):
         actor.push(make_unroll(version))  # returns at once: actors work one unroll ahead, not more
     second = InThread(lambda: actors[0].push(make_unroll(20)))
-    assert connect(one.port, "other").fetch_parameters(-1) is not None
+    assert learner.connect(one.port, "other").fetch_parameters(-1) is not None
     assert second.blocked
     learner.has_room.set()
     second.wait()
@@ -55,32 +59,23 @@ def test_full_queues_make_actors_wait_and_other_calls_not(
 
 
 def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    learner: FakeLearner, info: pytest.LogCaptureFixture
 ) -> None:
-    refused = threading.Event()
-
-    def on_retry(seconds: float, reason: str) -> None:
-        if "too many pushes" in reason:
-            refused.set()
-
-    one = serve(learner, most_waiting_bytes=1000)
+    one = learner.serve(most_waiting_bytes=1000)
     learner.has_room.clear()
     for version in range(4):
-        actor = connect(
-            one.port, f"actor-{version}", on_retry=on_retry, retry=RetryTimes(first_report_s=0.0)
-        )
-        actor.handshake()
+        actor = learner.connect(one.port, f"actor-{version}", retry=RetryTimes(first_report_s=0.0))
         actor.push(make_unroll(version))
-    assert refused.wait(PATIENCE_S)
+    wait_until(lambda: "too many pushes" in info.text)
     learner.has_room.set()
     assert sorted(learner.reported(4)) == [0, 1, 2, 3]
 
 
 def test_an_actor_survives_a_restart_of_its_learner_and_loses_no_unroll(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    learner: FakeLearner,
 ) -> None:
-    first = serve(learner)
-    actor = connect(first.port)
+    first = learner.serve()
+    actor = learner.connect(first.port)
     learner.parameters.publish(9, make_parameters(9.0))
     assert actor.fetch_parameters(-1) is not None
     for version in (0, 1):
@@ -91,9 +86,9 @@ def test_an_actor_survives_a_restart_of_its_learner_and_loses_no_unroll(
     learner.wait_for_put()
     first.stop(0)  # it dies during a push
     learner.close_queue()
-    resumed = FakeLearner()
+    resumed = learner.another()
     resumed.parameters.publish(5, make_parameters(5.0))  # its last checkpoint
-    serve(resumed, first.port)
+    resumed.serve(first.port)
     for version in (3, 4):
         actor.push(make_unroll(version))
     assert resumed.reported(3) == [2, 3, 4]
@@ -104,33 +99,47 @@ def test_an_actor_survives_a_restart_of_its_learner_and_loses_no_unroll(
 
 
 def test_an_actor_without_a_learner_waits_and_reports_it(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    learner: FakeLearner, info: pytest.LogCaptureFixture
 ) -> None:
-    gone = serve(FakeLearner())
+    gone = learner.another().serve()
     gone.stop(0)
-    said: list[str] = []
-    waiting, tries = threading.Event(), threading.Semaphore(0)
-
-    def on_retry(seconds: float, reason: str) -> None:
-        said.append(reason)
-        waiting.set()
-
-    times = RetryTimes(first_report_s=0.0)
-    actor = connect(gone.port, on_retry=on_retry, retry=times, on_call=tries.release)
+    tries = threading.Semaphore(0)
+    actor = learner.connect(gone.port, retry=RetryTimes(first_report_s=0.0))
+    actor.on_wait = tries.release
     handshake = InThread(actor.handshake)
-    assert waiting.wait(PATIENCE_S)
     for _ in range(3):  # signs of life
         assert tries.acquire(timeout=PATIENCE_S)
-    serve(learner, gone.port)
+    learner.serve(gone.port)
     assert handshake.wait() is None
-    assert len(said) == 1  # the next line is due a minute later
-    assert "another run's credentials" in said[0]
+    assert info.text.count("without the learner") == 1  # the next line is due a minute later
+    assert "another run's credentials" in info.text
+
+
+def test_an_actor_whose_learner_stays_away_gives_up(learner: FakeLearner) -> None:
+    gone = learner.serve()
+    gone.stop(0)
+    with pytest.raises(ClientClosed):
+        learner.connect(gone.port, retry=RetryTimes(give_up_s=1.0)).handshake()
+
+
+def test_an_actor_whose_learner_hangs_calls_again(
+    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of gRPC may still answer for it."""
+    monkeypatch.setattr(wire, "SILENT_S", 1.0)
+    actor = learner.connect(learner.serve().port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    time.sleep(5.0)
+    learner.has_room.set()
+    assert second.wait() is None
+    assert learner.reported(2) == [0, 1]
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda actor: actor.handshake(),
         lambda actor: actor.fetch_parameters(-1),
         lambda actor: actor.fetch_network(1),
         lambda actor: actor.infer(1, [], -1),
@@ -138,39 +147,34 @@ def test_an_actor_without_a_learner_waits_and_reports_it(
     ],
 )
 def test_every_call_learns_that_the_run_is_over(
-    serve: Serve, connect: Connect, learner: FakeLearner, call: Callable[[ActorClient], Any]
+    learner: FakeLearner, call: Callable[[ActorClient], Any]
 ) -> None:
-    one = serve(learner)
-    actor = connect(one.port)
+    one = learner.serve()
+    actor = learner.connect(one.port)
     actor.handshake()
     one.finish()
     with pytest.raises(RunOver):
         call(actor)
-    assert one.service.actors()[0].told_run_over
+    wait_until(lambda: one.service.actors()[0].told_run_over)
     assert learner.versions() == []
 
 
-def test_an_actor_that_is_busy_learns_that_the_run_is_over(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+def test_an_actor_that_is_busy_learns_that_the_run_is_over(learner: FakeLearner) -> None:
     """Its unroll takes longer than the learner waits at the end: it would retry for ever."""
-    one = serve(learner)
-    actor = connect(one.port)
+    one = learner.serve()
+    actor = learner.connect(one.port)
     actor.handshake()
     assert not one.service.actors()[0].told_run_over
     one.finish()
     wait_until(lambda: one.service.actors()[0].told_run_over)
     one.stop(0.0)
-    actor.push(make_unroll(0))
     with pytest.raises(RunOver):
-        actor.push(make_unroll(1))
+        actor.push(make_unroll(0))
 
 
-def test_a_waiting_push_learns_that_the_run_is_over(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
-    one = serve(learner)
-    actor = connect(one.port)
+def test_a_waiting_push_learns_that_the_run_is_over(learner: FakeLearner) -> None:
+    one = learner.serve()
+    actor = learner.connect(one.port)
     learner.has_room.clear()
     actor.push(make_unroll(0))
     learner.wait_for_put()
@@ -178,16 +182,14 @@ def test_a_waiting_push_learns_that_the_run_is_over(
     one.finish()
     learner.close_queue()
     assert isinstance(second.wait(), RunOver)
-    assert one.service.actors()[0].told_run_over
+    wait_until(lambda: one.service.actors()[0].told_run_over)
     assert learner.reports.empty()
 
 
-def test_a_push_to_a_stopped_learner_waits_until_it_is_back(
-    serve: Serve, connect: Connect, learner: FakeLearner
-) -> None:
+def test_a_push_to_a_stopped_learner_waits_until_it_is_back(learner: FakeLearner) -> None:
     """A learner that is stopped before the end of the run resumes later."""
-    one = serve(learner)
-    actor = connect(one.port)
+    one = learner.serve()
+    actor = learner.connect(one.port)
     learner.has_room.clear()
     actor.push(make_unroll(0))
     learner.wait_for_put()
@@ -199,9 +201,9 @@ def test_a_push_to_a_stopped_learner_waits_until_it_is_back(
     assert learner.reported(2) == [0, 1]
 
 
-def test_close_ends_a_blocked_push(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
+def test_close_ends_a_blocked_push(learner: FakeLearner) -> None:
     """An actor that is asked to stop exits, whatever its learner does."""
-    actor = connect(serve(learner).port)
+    actor = learner.connect(learner.serve().port)
     learner.has_room.clear()
     actor.push(make_unroll(0))
     learner.wait_for_put()
@@ -216,48 +218,26 @@ def test_close_ends_a_blocked_push(serve: Serve, connect: Connect, learner: Fake
 
 
 def test_close_ends_the_wait_for_a_learner(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    learner: FakeLearner, info: pytest.LogCaptureFixture
 ) -> None:
-    gone = serve(learner)
+    gone = learner.serve()
     gone.stop(0)
-    waiting = threading.Event()
     times = RetryTimes(first_pause_s=2 * PATIENCE_S, first_report_s=0.0)
-    actor = connect(gone.port, on_retry=lambda seconds, reason: waiting.set(), retry=times)
+    actor = learner.connect(gone.port, retry=times)
     handshake = InThread(actor.handshake)
-    assert waiting.wait(PATIENCE_S)
+    wait_until(lambda: "without the learner" in info.text)
     assert InThread(actor.close).wait() is None
     assert isinstance(handshake.wait(), ClientClosed)
 
 
-def test_an_unroll_is_put_once_even_after_several_deadlines(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(wire.DEADLINES_S, "PushUnroll", 0.1)
-    tries = threading.Semaphore(0)
-    learner.has_room.clear()
-    actor = connect(
-        serve(learner).port,
-        on_retry=lambda seconds, reason: tries.release(),
-        retry=RetryTimes(first_report_s=0.0, report_interval_s=0.0),
-    )
-    actor.handshake()
-    actor.push(make_unroll(0))
-    for _ in range(3):
-        assert tries.acquire(timeout=PATIENCE_S)
-    learner.has_room.set()
-    actor.push(make_unroll(1))
-    assert learner.reported(2) == [0, 1]
-    assert learner.versions() == [0, 1]
-
-
-def test_a_port_in_use_is_named(serve: Serve, learner: FakeLearner) -> None:
-    port = serve(learner).port
+def test_a_port_in_use_is_named(learner: FakeLearner) -> None:
+    port = learner.serve().port
     with pytest.raises(ConfigError, match=f"--learner_hosts: .*127.0.0.1:{port}"):
-        serve(learner, port)
+        learner.serve(port)
 
 
 def test_a_learner_behind_nat_listens_on_its_own_addresses(
-    directory: Path, learner: FakeLearner, connect: Connect
+    directory: Path, learner: FakeLearner
 ) -> None:
     """Its actors know it by the address of a router."""
     server = LearnerServer(
@@ -265,6 +245,6 @@ def test_a_learner_behind_nat_listens_on_its_own_addresses(
     )
     server.start()
     try:
-        connect(server.port).handshake()
+        learner.connect(server.port).handshake()
     finally:
         server.stop(0)

@@ -12,7 +12,7 @@ from impala_tf.frontend import operate
 from impala_tf.machine import certificates
 from impala_tf.transport import HandshakeRefused, credentials
 from tests.helpers.waiting import wait_until
-from tests.helpers.wire import Connect, FakeLearner, Serve, files_of, make_unroll
+from tests.helpers.wire import FakeLearner, files_of, make_unroll
 
 
 @pytest.fixture
@@ -24,12 +24,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_revoked_machine_is_refused_while_the_others_train(
-    serve: Serve, connect: Connect, folder: Path, learner: FakeLearner,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    one = serve(learner, folder=folder)
+    folder: Path, learner: FakeLearner, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = learner.serve(folder=folder)
     thief, honest = (
-        connect(one.port, name, folder=files_of(folder, machine))
+        learner.connect(one.port, name, folder=files_of(folder, machine))
         for machine, name in (("10.0.0.7", "actor-0"), ("10.0.0.8", "actor-1"))
     )
     for each in (thief, honest):
@@ -46,15 +45,13 @@ def test_a_revoked_machine_is_refused_while_the_others_train(
     honest.push(make_unroll(3))
     wait_until(lambda: learner.versions()[-1:] == [3])
     with pytest.raises(HandshakeRefused, match="was revoked"):
-        connect(one.port, "actor-5", folder=files_of(folder, "10.0.0.7")).handshake()
+        learner.connect(one.port, "actor-5", folder=files_of(folder, "10.0.0.7")).handshake()
     thief.close()
-    successor = connect(one.port, "actor-0", folder=files_of(folder, "10.0.0.8"))
+    successor = learner.connect(one.port, "actor-0", folder=files_of(folder, "10.0.0.8"))
     successor.push(make_unroll(4))  # the name is free
 
 
-def test_the_certificate_of_a_machine_stays_the_same_until_it_is_let_in_again(
-    folder: Path,
-) -> None:
+def test_the_certificate_of_a_machine_stays_the_same_until_it_is_let_in_again(folder: Path) -> None:
     first = certificates.of_machine(folder, "worker:7/../x")
     assert certificates.of_machine(folder, "worker:7/../x") == first
     assert certificates.of_machine(folder, "worker") != first

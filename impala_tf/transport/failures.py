@@ -10,7 +10,7 @@ import grpc
 
 
 class TransportError(Exception):
-    """Base of all errors below; raised itself if a call failed and no retry would help."""
+    """Base of all errors below; raised itself if the connection failed and no retry would help."""
 
 
 class HandshakeRefused(TransportError):
@@ -22,7 +22,7 @@ class RunOver(TransportError):
 
 
 class ClientClosed(TransportError):
-    """The client was closed, before or during this call."""
+    """The client was closed."""
 
 
 class QueueClosed(TransportError):
@@ -49,10 +49,12 @@ class DecodeError(TransportError, ValueError):
     """Bytes that do not fit their tensor's spec."""
 
 
-class CallError(Exception):
-    """Makes the learner end a call with a gRPC status."""
+class StreamError(Exception):
+    """Makes the learner end an actor's stream with a gRPC status; see `client` for which one."""
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+    def __init__(
+        self, message: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT
+    ) -> None:
         super().__init__(message)
         self.code = code
 
