@@ -6,12 +6,12 @@ hold usable certificates of the same run are left alone, so this can run before 
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from impala_tf.config import ConfigError
+from impala_tf.logdir import replace_file
 from impala_tf.machine import certificates
 from impala_tf.transport import credentials
 
@@ -32,7 +32,9 @@ def ensure(learner: Path, actor: Path) -> bool:
                 (learner, certificates.LEARNER_FILES),
                 (actor, certificates.ACTOR_FILES),
             ):
-                _fill(folder, {name: (made / name).read_bytes() for name in names})
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                for name in names:
+                    replace_file(folder / name, (made / name).read_bytes())
         except OSError as error:
             raise ConfigError(f"{error.filename}: {error.strerror}") from error
     return True
@@ -45,18 +47,6 @@ def _usable(learner: Path, actor: Path) -> bool:
     except ConfigError:  # missing or damaged
         return False
     return (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
-
-
-def _fill(folder: Path, files: dict[str, bytes]) -> None:
-    """Replaces files, each atomically and readable only by its owner."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name, content in files.items():
-        temporary = folder / f".{name}"
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.rename(folder / name)
 
 
 def main(arguments: list[str]) -> int:

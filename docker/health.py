@@ -33,61 +33,51 @@ two minutes, and at every call to the learner, which may wait a minute for room 
 learner's queue."""
 
 
-def learner_note(status: Path, address: str, ca: Path, name: str) -> dict[str, str]:
-    """Returns the note about a learner: its status file, host:port, CA certificate and TLS name."""
-    return {"status": str(status), "address": address, "ca": str(ca), "name": name}
+def note_about(
+    heartbeats: Mapping[str, str], supervisor: Path | None = None, **learner: str
+) -> dict[str, Any]:
+    """Returns the note about the processes of a container.
 
-
-def actor_note(heartbeat: Path) -> dict[str, str]:
-    """Returns the note about an actor: its heartbeat file."""
-    return {"heartbeat": str(heartbeat)}
-
-
-def node_note(supervisor: Path, heartbeats: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Returns the note about a node of a job: its supervisor's state, and its actors' heartbeats.
-
-    For a learner, add `learner_note`.
+    Args:
+      heartbeats: {actor: file of its heartbeat}.
+      supervisor: the file with their supervisor's state; None without one.
+      **learner: of a learner, which has a supervisor: "status": its status file, "address":
+        host:port, "ca": file of its CA certificate, "name": its TLS name.
     """
-    return {"supervisor": str(supervisor), "heartbeats": dict(heartbeats or {})}
+    return {
+        "heartbeats": dict(heartbeats), "supervisor": supervisor and str(supervisor), **learner
+    }  # fmt: skip
 
 
 def trouble(note: dict[str, Any], uptime_s: float, answer_s: float = 5.0) -> str:
-    """Returns what is wrong with the process that a note describes, or ''.
+    """Returns what is wrong with the processes that a note describes, or ''.
 
     Args:
-      note: the result of `learner_note`, `actor_note` or `node_note`.
-      uptime_s: seconds of the monotonic clock, which the process uses, too, and which is never
+      note: the result of `note_about`.
+      uptime_s: seconds of the monotonic clock, which the processes use, too, and which is never
         adjusted.
       answer_s: how long a learner's port may take to answer.
     """
-    if "supervisor" in note:
-        return _node_trouble(note, uptime_s, answer_s)
-    if "heartbeat" in note:
-        return _heartbeat_trouble(Path(note["heartbeat"]), uptime_s)
-    return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note, answer_s)
-
-
-def _node_trouble(note: dict[str, Any], uptime_s: float, answer_s: float) -> str:
-    """Checks only running processes: the supervisor restarts the others, or waits with them."""
-    try:
-        state = json.loads(Path(note["supervisor"]).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return "the supervisor has not started yet"
-    # The supervisor uses this clock, which counts suspended time, unlike the monotonic clock.
-    age_s = float(Path("/proc/uptime").read_text().split()[0]) - state["uptime_s"]
-    if not -1 <= age_s <= SUPERVISOR_MAX_AGE_S:
-        return f"the supervisor's state is {age_s:.0f} s old"
-    running = [
-        name for name, process in state["processes"].items() if process["state"] == "running"
-    ]
+    running = list(note["heartbeats"])
+    if note["supervisor"]:  # it restarts those that do not run, or waits with them
+        try:
+            state = json.loads(Path(note["supervisor"]).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return "the supervisor has not started yet"
+        # The supervisor uses this clock, which counts suspended time, unlike the monotonic clock.
+        age_s = float(Path("/proc/uptime").read_text().split()[0]) - state["uptime_s"]
+        if not -1 <= age_s <= SUPERVISOR_MAX_AGE_S:
+            return f"the supervisor's state is {age_s:.0f} s old"
+        states = {name: process["state"] for name, process in state["processes"].items()}
+        running = [name for name, state in states.items() if state == "running"]
     if "status" in note:
         if not running:
             return ""
         return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note, answer_s)
-    troubles = (_heartbeat_trouble(Path(note["heartbeats"][name]), uptime_s) for name in running)
-    return next(
-        (f"{name}: {text}" for name, text in zip(running, troubles, strict=True) if text), ""
-    )
+    for name in running:
+        if text := _heartbeat_trouble(Path(note["heartbeats"][name]), uptime_s):
+            return f"{name}: {text}"
+    return ""
 
 
 def _heartbeat_trouble(path: Path, uptime_s: float) -> str:
@@ -95,8 +85,8 @@ def _heartbeat_trouble(path: Path, uptime_s: float) -> str:
     try:
         age_s = uptime_s - float(path.read_text())
     except (FileNotFoundError, ValueError):  # ValueError: it is being written
-        return "the actor has not started yet"
-    return f"the actor's last heartbeat is {age_s:.0f} s old" if age_s > limit_s else ""
+        return "has not started yet"
+    return f"its last heartbeat is {age_s:.0f} s old" if age_s > limit_s else ""
 
 
 def _status_trouble(path: Path, uptime_s: float) -> str:

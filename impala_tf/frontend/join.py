@@ -7,25 +7,23 @@ lets learners find each other.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, cores_here, user_commands
-from impala_tf.config.addresses import split_host_port
+from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import Orders, ProcessSpec
+from impala_tf.frontend.node.state import AgentError, ProcessSpec
 from impala_tf.frontend.node.supervisor import NodeSupervisor
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, group_infos, sizes
-from impala_tf.logdir import NoLocksError, lock
+from impala_tf.logdir import NoLocksError
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import LEARNER_RESTARTS
 
@@ -34,6 +32,8 @@ LEFT = os.EX_TEMPFAIL
 LOCK_WAIT_S = 120.0
 """Longer than a node of a restarted job takes to stop its previous learner
 (`supervision.STOP_TIMEOUT_S`)."""
+GROUP_HOSTS = "IMPALA_TF_GROUP_HOSTS"
+"""Variable with the learners' names in a network of their own, if they have one."""
 _PATIENCE_S = 600.0
 _POLL_S = 0.5
 
@@ -52,29 +52,18 @@ def run_node(given: Given, config: Config) -> int:
       ConfigError: see `supervisor_of`.
     """
     supervisor = supervisor_of(given.replace(**_sizes(given, config)), echo=True)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, supervisor.stop)
-    signal.signal(signal.SIGTERM, supervisor.leave)
-    status = supervisor.run()
-    return LEFT if has_left(supervisor) and status == 0 else status
+    status = supervisor.run_with_signals()
+    return LEFT if supervisor.has_left and status == 0 else status
 
 
-def has_left(supervisor: NodeSupervisor) -> bool:
-    """Tells whether a node was told to leave before its processes were over."""
-    return any(state.state == "left" for state in supervisor.node.states.values())
-
-
-def supervisor_of(
-    given: Given, echo: bool = False, workdir: str = "", begun_unix_s: float | None = None
-) -> NodeSupervisor:
+def supervisor_of(given: Given, echo: bool = False, **more: Any) -> NodeSupervisor:
     """Returns the supervisor of a node, ready to run. A signal ends the waiting at once.
 
     Args:
       given: the flags, with `logdir`, the role of this node, and what follows from the job's number
         of actors.
       echo: whether to print the output of the processes.
-      workdir: the folder of the processes. Default: the current one.
-      begun_unix_s: when the run began, for --max_hours. Default: now.
+      **more: other fields of the node's orders.
 
     Raises:
       ConfigError: the logdir cannot be used, another process already has the role of this node, or
@@ -83,29 +72,26 @@ def supervisor_of(
     logdir = Path(given["logdir"]).absolute()
     credentials = credentials_of(given)
     is_learner = given["job_name"] == "learner"
-    _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
     learners = configs.split(given["learner_hosts"])
+    processes = _processes(given, logdir, credentials, learners)
+    _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
     if is_learner:
         _await_name(learners[given["task"]])
     node = node_name(given)
-    with _written(logdir):
-        alive = _claimed(logdir, node)
-    orders = Orders(
-        run_id=hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16],
-        node=node,
-        tmux_sess="",
-        logdir=str(logdir),
-        credentials=str(credentials),
-        processes=tuple(_processes(given, logdir, credentials, learners)),
-        max_hours=given.cluster.max_hours,
-        end_command=given.cluster.end_command,
-        workdir=workdir,
-        **files.start_of_run(),
-    )
-    if begun_unix_s is not None:
-        orders = orders._replace(started_unix_s=begun_unix_s, started_boot_id="")
     path = files.orders_path(logdir, node)
     with _written(logdir):
+        try:
+            # Until it is claimed, the node's orders may belong to another process.
+            alive = files.claim(logdir, node, LOCK_WAIT_S)
+        except AgentError as error:
+            raise ConfigError(
+                f"--logdir={logdir}: {error}; stop it, or give another --logdir or --task"
+            ) from None
+        orders = files.new_orders(
+            hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16], node, logdir,
+            processes, credentials=str(credentials), max_hours=given.cluster.max_hours,
+            end_command=given.cluster.end_command, **more,
+        )  # fmt: skip
         files.write(path, orders)
         return NodeSupervisor(path, echo=echo, alive=alive)
 
@@ -138,30 +124,6 @@ def _written(logdir: Path) -> Iterator[None]:
         raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
 
 
-def _claimed(logdir: Path, node: str) -> IO[str]:
-    """Returns the lock file of this node's supervisor, locked.
-
-    Until it is locked, the node's orders may belong to another process.
-    """
-    path = files.lock_path(logdir, node)
-    file, was_printed, until_s = path.open("w"), False, time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
-        except BlockingIOError:
-            if time.monotonic() > until_s:
-                raise ConfigError(
-                    f"--logdir={logdir}: another process is {node} there; stop it, or give"
-                    " another --logdir or --task"
-                ) from None
-        if not was_printed:
-            was_printed = True
-            with contextlib.suppress(OSError):  # nobody reads it
-                print(f"{path}: another process is {node}; waiting until it ends", flush=True)
-        time.sleep(_POLL_S)
-
-
 def _await_name(address: str) -> None:
     """Waits until this learner's name can be resolved; a pod's cannot in its first seconds."""
     host, _ = split_host_port(address)
@@ -182,15 +144,24 @@ def _processes(
     common = given.without(*LAUNCH_ONLY).replace(
         logdir=str(logdir), credentials=str(credentials), actor_hosts=""
     )
-    job = given["job_name"]
-    if job == "actor":
+    if given["job_name"] == "actor":
         return [_process(common.replace(task=task)) for task in tasks(given)]
-    cluster = given.cluster
     # Each learner has a node of its own.
-    addresses = [(*split_host_port(address), address) for address in learners]
-    groups = group_infos(addresses, cluster.min_learners)
-    spec = _process(common)
-    return [spec._replace(group=groups[given["task"]], max_restarts=LEARNER_RESTARTS)]
+    number, addresses = given["task"], [split_host_port(address) for address in learners]
+    names = [host for host, _ in addresses]
+    if among := configs.split(os.environ.get(GROUP_HOSTS, "")):
+        if len(among) != len(learners):
+            raise ConfigError(
+                f"{GROUP_HOSTS}={','.join(among)}: name {len(learners)}, as --learner_hosts does"
+            )
+        names = list(among)
+        # This node is in two networks, and its name may mean either address.
+        everywhere = host_port("0.0.0.0", addresses[number][1])
+        listening = [*learners[:number], everywhere, *learners[number + 1 :]]
+        common = common.replace(learner_hosts=",".join(listening))
+    ports = [port for _, port in addresses]
+    groups = group_infos(list(zip(names, ports, learners, strict=True)), given.cluster.min_learners)
+    return [_process(common)._replace(group=groups[number], max_restarts=LEARNER_RESTARTS)]
 
 
 def node_name(given: Given) -> str:

@@ -17,7 +17,6 @@ from impala_tf.config.addresses import host_port
 from impala_tf.frontend import code
 from impala_tf.frontend.claims import claimed
 from impala_tf.frontend.node.plain import to_plain
-from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.frontend.runner import (
@@ -258,19 +257,15 @@ def secrets_here(record: Record) -> dict[str, str]:
 
 
 def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
-    """Returns a node's orders, without the fields that only that machine knows."""
-    orders = Orders(
-        run_id=record.run_id,
-        node=node.id,
-        tmux_sess=record.plan.tmux_sess,
-        logdir=node.logdir,
-        credentials="",
-        processes=tuple(record.plan.on(node)),
-        started_unix_s=0.0,
-        max_hours=record.max_hours,
-        end_command=record.end_command,
-        secrets=record.secrets,
-        code=node.code,
-    )
-    plain: dict[str, Any] = to_plain(orders)
-    return plain
+    """Returns what the agent of a machine makes the orders of its node of."""
+    return {
+        "run_id": record.run_id,
+        "node": node.id,
+        "tmux_sess": record.plan.tmux_sess,
+        "logdir": node.logdir,
+        "processes": to_plain(record.plan.on(node)),
+        "max_hours": record.max_hours,
+        "end_command": record.end_command,
+        "secrets": record.secrets,
+        "code": node.code,
+    }

@@ -15,7 +15,7 @@ from impala_tf.frontend.machines import Machines, connected, good, on_all, probl
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.operate import MAY_BE_LOST, STOP_S, end_processes, lost_work
 from impala_tf.frontend.record import Record, load
-from impala_tf.frontend.runner import ClusterError, CommandRunner, ask_agent
+from impala_tf.frontend.runner import ClusterError, CommandRunner
 from impala_tf.frontend.status import Look, Status, look
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
@@ -33,8 +33,6 @@ FIRST_LEARNER_S, LOOK_S, RETRY_S = 1.0, 5.0, 30.0
 GONE_S = 60.0
 """How long a machine may lack a state: a launch or `restart` may be starting its supervisor."""
 _UPDATE_S = 0.25
-_REVIVE_S = 60.0
-"""How often a launcher tries to restart a silent supervisor."""
 _ACTORS_END_S = 30.0
 """How long actors have to exit after their learners have told them that the run ends."""
 
@@ -105,7 +103,7 @@ class Monitor:
         self._gone_since_s: dict[str, float] = {}
         self._joining: dict[str, CommandRunner] = {}
         self._is_over = threading.Event()
-        self._revived_s: dict[str, float] = {}
+        self._silent: set[str] = set()
         self._failure: BaseException | None = None
         self._notes: list[str] = []
         self._closing = threading.Event()
@@ -228,7 +226,7 @@ class Monitor:
             return self._take_in(name, runner)
         self._gone_since_s.pop(name, None)
         self._absent.discard(name)
-        self._take_note(name, runner, view, view.state)
+        self._take_note(name, view, view.state)
         return False
 
     def _take_in(self, name: str, runner: CommandRunner) -> bool:
@@ -272,22 +270,21 @@ class Monitor:
             " starts it again"
         )
 
-    def _revive(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
-        """Restarts a supervisor that is silent: its machine has rebooted, or all was killed."""
-        if not seen.is_silent or all(process.state in OVER for process in state.processes.values()):
-            if self._revived_s.pop(name, None) is not None:
+    def _note_silence(self, name: str, seen: Look, state: NodeState) -> None:
+        """Says that a machine has rebooted, or all was killed there, and what starts it again."""
+        over = all(process.state in OVER for process in state.processes.values())
+        if not seen.is_silent or over:
+            if name in self._silent:
                 self._notes.append(f"{name}: its supervisor is there again")
-            return
-        tried_s = self._revived_s.get(name)
-        if tried_s is None:
-            text = "its supervisor is silent, so its processes may have ended; starting it again"
-            self._notes.append(f"{name}: {text}")
-        if tried_s is None or time.monotonic() - tried_s > _REVIVE_S:
-            self._revived_s[name] = time.monotonic()
-            ask_agent(runner, "rejoin", {}, STOP_S)
+            self._silent.discard(name)
+        elif name not in self._silent:
+            self._silent.add(name)
+            again = user_commands.frontend("restart", f"--logdir={self._logdir}", name)
+            text = "its supervisor is silent, so its processes have probably ended"
+            self._notes.append(f"{name}: {text}; {again} starts them again")
 
-    def _take_note(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
-        self._revive(name, runner, seen, state)
+    def _take_note(self, name: str, seen: Look, state: NodeState) -> None:
+        self._note_silence(name, seen, state)
         if 0 in seen.statuses:  # before the states: `_result` reads this once they are over
             self._status = seen.statuses[0]
         for process in state.processes.values():

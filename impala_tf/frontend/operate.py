@@ -221,20 +221,18 @@ def restart(logdir: Path, target: str) -> int:
 def _start_again(launcher: Launcher, runner: CommandRunner, names: Collection[str]) -> None:
     """Starts those of the processes that are a machine's, whether it knows them or not."""
     record = launcher.record
-    state = look(runner, record).state
-    if state is None:
+    if look(runner, record).state is None:
         launcher.bring_in(runner)
         return
     launcher.refuse_revoked(runner)
-    # A machine whose processes were stopped has no secrets any more.
-    secrets = secrets_here(record)
-    chosen = {p.name for p in record.plan.on(runner.node) if p.name in names}
-    if new := chosen - state.processes.keys():
-        orders = orders_for(record, runner.node)
-        question = {"orders": orders, "names": sorted(new), "secrets": secrets}
-        ask_agent(runner, "add", question, 120.0)
-    if present := sorted(chosen - new):
-        ask_agent(runner, "restart", {"names": present, "secrets": secrets}, 120.0)
+    question = {
+        "processes": orders_for(record, runner.node)["processes"],
+        "names": sorted(process.name for process in record.plan.on(runner.node)
+                        if process.name in names),
+        # A machine whose processes were stopped has no secrets any more.
+        "secrets": secrets_here(record),
+    }  # fmt: skip
+    ask_agent(runner, "restart", question, 120.0)
 
 
 def add(logdir: Path) -> int:

@@ -41,7 +41,7 @@ def words(service: dict) -> list[str]:
 
 def given_to(name: str) -> configs.Given:
     role, *given = words(PROCESSES[name])
-    return command_line.parse([f"--job_name={role}", *given])
+    return command_line.parse([f"--job_name={role}", *["--join"] * (role == "learner"), *given])
 
 
 @pytest.mark.parametrize("name", PROCESSES)

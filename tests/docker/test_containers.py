@@ -265,7 +265,7 @@ def test_stopping_takes_some_seconds_and_writes_a_checkpoint(cluster):
     docker("stop", "--time=30", learner)
     took_s = time.monotonic() - start
     state = cluster.inspect(learner)["State"]
-    assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
+    assert (state["ExitCode"], state["OOMKilled"]) == (os.EX_TEMPFAIL, False)
     assert took_s < 25, "it is killed after 30 s"
     status = cluster.status(PONG)
     assert status["state"] == "stopped"

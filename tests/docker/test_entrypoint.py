@@ -13,9 +13,8 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import command_line
-from impala_tf.frontend import requirements
+from impala_tf.frontend import join, requirements
 from impala_tf.frontend.engines import places
-from impala_tf.frontend.node.state import Orders, read_orders
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
 
@@ -56,54 +55,33 @@ def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):
     assert all(0 <= task < 2**31 for task in tasks)
 
 
-def test_a_learner_leaves_a_note_for_the_health_check():
-    given = ["--learner_hosts=learner:8001", "--logdir=/runs/x", "--credentials=/c"]
-    flags = flags_of(entrypoint.command("learner", given))
-    assert (flags["job_name"], flags["logdir"]) == ("learner", "/runs/x")
+def test_a_learner_is_a_node_that_waits_for_the_others(work_folder, monkeypatch):
+    """In a group, learners meet at their names in a network without actors."""
+    hosts = "--learner_hosts=learner-0:8001,learner-1:8001"
+    logdir = work_folder / "run"
+    monkeypatch.setenv(join.GROUP_HOSTS, "learner-0.group,learner-1.group")
+    words = [hosts, "--task=1", f"--logdir={logdir}", "--credentials=/c"]
+    flags = flags_of(entrypoint.command("learner", words))
+    assert (flags["join"], flags["job_name"], flags["task"]) == (True, "learner", 1)
     assert note() == {
-        "status": "/runs/x/status.json",
-        "address": "learner:8001",
+        "supervisor": f"{logdir}/processes/node-learner-1.state.json",
+        "heartbeats": {},
+        "status": f"{logdir}/status-1.json",
+        "address": "learner-1:8001",
         "ca": "/c/ca.pem",
         "name": certificates.LEARNER_NAME,
     }
-
-
-def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
-    hosts = "--learner_hosts=learner-0:8001,learner-1:8001"
-    orders: list[Orders] = []
-    for task in (0, 1):
-        command = entrypoint.command("learner", [hosts, "--logdir=/runs/x", f"--task={task}"])
-        assert command[1:3] == ["-m", "impala_tf.frontend.node.supervisor"]
-        assert command[4:] == ["--echo"], "docker logs must show what the learner prints"
-        orders.append(read_orders(Path(command[3])))
-        (process,) = orders[task].processes
-        assert flags_of(["python", *process.arguments])["task"] == task
-        group = process.group
-        assert group is not None
-        assert (group.number, group.is_spread) == (task, True)
-        assert (group.hosts, group.rendezvous_port) == (("learner-0", "learner-1"), 8002)
-    assert orders[0].run_id == orders[1].run_id
-    # Else a container that starts again takes processes that have ended for its own.
-    assert "" != orders[0].start != orders[1].start
-    assert note()["status"] == "/runs/x/status-1.json"
+    (process,) = join._processes(flags, logdir, Path("/c"), ("learner-0:8001", "learner-1:8001"))
+    own = flags_of(["python", *process.arguments])
+    assert own["learner_hosts"] == "learner-0:8001,0.0.0.0:8001"
+    group = process.group
+    assert group is not None
+    assert (group.number, group.is_spread, group.rendezvous_port) == (1, True, 8002)
+    assert group.hosts == ("learner-0.group", "learner-1.group")
 
 
 COMMON = ("--level_name=CartPole-v1", "--learner_hosts=p-learner-0.p:8001", "--logdir=/runs/p",
           "--credentials=/credentials", "--actors_per_node=3")  # fmt: skip
-
-
-def test_a_pod_of_learners_leaves_a_note_about_its_learner_and_its_supervisor(monkeypatch):
-    monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
-    flags = flags_of(entrypoint.command("join", ["--job_name=learner", *COMMON]))
-    assert (flags["job_name"], flags["task"], flags["join"]) == ("learner", 0, True)
-    assert note() == {
-        "supervisor": "/runs/p/processes/node-learner-0.state.json",
-        "heartbeats": {},
-        "status": "/runs/p/status.json",
-        "address": "p-learner-0.p:8001",
-        "ca": "/credentials/ca.pem",
-        "name": certificates.LEARNER_NAME,
-    }
 
 
 def test_a_pod_of_actors_has_a_heartbeat_for_each_of_them(monkeypatch, work_folder):
@@ -125,7 +103,7 @@ def test_a_pod_of_actors_has_a_heartbeat_for_each_of_them(monkeypatch, work_fold
         (["learner", "--learner_hosts=l:1", "--logdir=x", "--task=1"], "--task=1: "),
         (["actor"], "--job_name=actor: needs --learner_hosts"),
         (["join", "--logdir=x"], "--join: no variable says which node this is"),
-        (["join", "--job_name=learner", "--learner_hosts=l:1"], "join: needs --logdir"),
+        (["join", "--job_name=learner", "--learner_hosts=l:1"], "--logdir: name a folder"),
         (["actor", "--learner_hosts=l:1", "--levle_name=x"], "--levle_name: no such flag"),
         (["no-such-command"], "no-such-command: No such file"),
     ],

@@ -48,7 +48,9 @@ def learner(tmp_path):
     status.write_text(json.dumps({"updated_unix_s": 1e9, "updated_uptime_s": time.monotonic()}))
     authority = tmp_path / "credentials" / "ca.pem"
     name = certificates.LEARNER_NAME
-    yield health.learner_note(status, f"127.0.0.1:{port}", authority, name)
+    node_state(tmp_path / "state", learner_0="running")
+    yield health.note_about({}, tmp_path / "state", status=str(status), ca=str(authority),
+                            address=f"127.0.0.1:{port}", name=name)  # fmt: skip
     server.stop(None)
 
 
@@ -97,8 +99,8 @@ def test_a_learner_without_actors_is_healthy_and_says_since_when_it_starves(lear
 
 def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):
     beat = Heartbeat(str(tmp_path / "beat"))
-    actor = health.actor_note(tmp_path / "beat")
-    assert health.trouble(actor, time.monotonic()) == "the actor has not started yet"
+    actor = health.note_about({"actor": str(tmp_path / "beat")})
+    assert health.trouble(actor, time.monotonic()) == "actor: has not started yet"
     beat.beat()
     assert health.trouble(actor, time.monotonic()) == ""
     beat_s = float((tmp_path / "beat").read_text())
@@ -115,12 +117,12 @@ def node_state(path: Path, age_s: float = 0.0, **processes: State) -> None:
 
 def test_a_node_of_actors_is_healthy_while_every_actor_that_runs_is(tmp_path):
     state, beats = tmp_path / "state", {f"actor-{n}": str(tmp_path / f"beat-{n}") for n in (0, 1)}
-    pod = health.node_note(state, beats)
+    pod = health.note_about(beats, state)
     assert health.trouble(pod, time.monotonic()) == "the supervisor has not started yet"
     node_state(state, actor_0="running", actor_1="running")
     Heartbeat(beats["actor-0"]).beat()
     found = health.trouble(pod, time.monotonic())
-    assert found == "actor-1: the actor has not started yet"
+    assert found == "actor-1: has not started yet"
     Heartbeat(beats["actor-1"]).beat()
     assert health.trouble(pod, time.monotonic()) == ""
     node_state(state, age_s=60, actor_0="running", actor_1="running")
@@ -137,21 +139,20 @@ def test_a_node_on_a_laptop_that_slept_since_it_booted_is_healthy(tmp_path):
     awake_s = time.monotonic() - 36000
     beat.write_text(str(awake_s))
     node_state(state, actor_0="running")
-    assert health.trouble(health.node_note(state, {"actor-0": str(beat)}), awake_s) == ""
+    assert health.trouble(health.note_about({"actor-0": str(beat)}, state), awake_s) == ""
 
 
 def test_a_learner_that_waits_for_the_others_is_healthy(learner, tmp_path):
     """Its old status says that it hangs, but the others may have to find a machine first."""
-    pod = {**health.node_note(tmp_path / "state"), **learner}
     Path(learner["status"]).unlink()
     node_state(tmp_path / "state", learner_0="gathering")
-    assert health.trouble(pod, time.monotonic()) == ""
+    assert health.trouble(learner, time.monotonic()) == ""
     node_state(tmp_path / "state", learner_0="running")
-    assert health.trouble(pod, time.monotonic()) == "the learner has not started yet"
+    assert health.trouble(learner, time.monotonic()) == "the learner has not started yet"
     status = {"updated_unix_s": 1e9, "updated_uptime_s": time.monotonic()}
     Path(learner["status"]).write_text(json.dumps(status))
-    assert health.trouble(pod, time.monotonic()) == ""
-    closed = {**pod, "address": f"127.0.0.1:{free_port()}"}
+    assert health.trouble(learner, time.monotonic()) == ""
+    closed = {**learner, "address": f"127.0.0.1:{free_port()}"}
     assert "does not answer" in health.trouble(closed, time.monotonic())
 
 
@@ -168,7 +169,7 @@ def test_the_check_prints_one_line(tmp_path):
         "no learner or actor was started in this container\n",
     )
     Heartbeat(str(tmp_path / "beat")).beat()
-    written = health.actor_note(tmp_path / "beat")
+    written = health.note_about({"actor": str(tmp_path / "beat")})
     (tmp_path / "impala_tf-process.json").write_text(json.dumps(written))
     done = check()
     assert (done.returncode, done.stdout) == (0, "healthy\n")

@@ -86,21 +86,20 @@ def test_stopping_reports_what_does_not_stop(node):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_machine_that_is_back_rejoins_unless_the_run_was_over(node):
-    state = node.launch("actor-0")
+def test_what_a_reboot_ended_starts_again_with_what_is_restarted(node):
+    """What had ended for good, and was not asked for, stays so."""
+    state = node.launch("actor-0", "actor-1", "actor-2")
     subprocess.run(["tmux", "kill-server"], check=True)  # as a reboot does
     wait_until(lambda: files.living_pids(state) == {})
     path = files.state_path(node.logdir, "node-0")
     rebooted = node.state()
+    words = {"actor-0": "running", "actor-1": "finished", "actor-2": "failed"}
     files.write(path, rebooted._replace(boot_id="the one before", processes={
-        "actor-0": rebooted.processes["actor-0"]._replace(state="running")
+        name: rebooted.processes[name]._replace(state=word) for name, word in words.items()
     }))  # fmt: skip
-    again = from_plain(NodeState, node.ask("rejoin", **node.about()))
-    assert "actor-0" in files.living_pids(again)
-    node.stop()
-    over = node.ask("rejoin", **node.about())
-    assert over["processes"]["actor-0"]["state"] == "stopped"
-    assert files.living_pids(node.state()) == {}
+    again = from_plain(NodeState, node.restart("actor-2", of=words))
+    assert {*files.living_pids(again)} == {"supervisor", "actor-0", "actor-2"}
+    assert again.processes["actor-1"].state == "finished"
 
 
 def test_a_second_launch_names_what_is_in_use(node):

@@ -81,10 +81,11 @@ def test_what_had_ended_stays_so_and_what_still_runs_is_ended_first(supervise, t
     path.parent.mkdir(parents=True)
     # As if the clock had been set back meanwhile.
     state = files.NodeState(
-        "run", "node-0", 1, 1, files.boot_id(), files.uptime_s(), 0.0, processes
+        "run", "node-0", 1, 1, files.boot_id(), files.uptime_s(), 0.0, processes, "begun"
     )
     files.write(path, state)
-    node = supervise(shell("learner-0", "exit 3"), shell("actor-0", ACTOR), shell("actor-1", ACTOR))
+    scripts = {"learner-0": "exit 3", "actor-0": ACTOR, "actor-1": ACTOR}
+    node = supervise(*(shell(name, text) for name, text in scripts.items()), start="begun")
     wait_until(lambda: node.of("actor-0").state == "waiting")
     assert orphan.poll() is None
     go.touch()
@@ -106,7 +107,7 @@ def test_a_supervisor_that_fails_does_not_call_its_processes_stopped(supervise, 
 # --- seen from the launcher ---
 
 
-def test_an_attached_launcher_starts_what_the_machine_cannot(run, capfd):
+def test_an_attached_launcher_says_what_starts_a_machine_again(run, capfd):
     """The kernel killed everything in the session; the learner stayed "running" for ever."""
     killed: list[NodeState] = []
 
@@ -124,13 +125,17 @@ def test_an_attached_launcher_starts_what_the_machine_cannot(run, capfd):
             wait_until(lambda: files.living_pids(state) == {})
             killed.append(state._replace(uptime_s=state.uptime_s - 60))
             files.write(files.state_path(run.logdir, "node-here"), killed[0])
+        elif len(killed) == 1 and run.display.notes:
+            killed.append(killed[0])
+            assert run.command("restart", "this machine") == 0
         if "this machine: its supervisor is there again" in run.display.notes:
             (run.project / "finish").touch()
 
     assert run.launch(kill_then_finish) == 0
     assert run.display.notes[0].startswith("this machine: its supervisor is silent")
+    assert "restart --logdir=" in run.display.notes[0]
     capfd.readouterr()
     assert run.command("logs", "supervisor") == 0
-    assert "the supervisor starts again: the one before was killed" in capfd.readouterr().out
+    assert "the supervisor has died (status 137)" in capfd.readouterr().out
     assert run.command("fetch", f"--to={run.project}/fetched") == 0
     assert (run.project / "fetched" / "processes" / "supervisor-node-here.log").exists()

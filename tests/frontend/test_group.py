@@ -1,6 +1,5 @@
 """The group of learners: they start together, restart together, and give up together."""
 
-import functools
 import http.client
 import json
 import socket
@@ -15,8 +14,8 @@ from impala_tf.frontend.node.group import Membership
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from impala_tf.frontend.node.state import (
     GroupInfo,
-    Orders,
     ProcessSpec,
+    new_orders,
     orders_path,
     read_state,
     state_path,
@@ -48,9 +47,8 @@ def learners(tmp_path):
         process = ProcessSpec(
             f"learner-{rank}", "h", ("-c", code), group=group_info(rank, size, port), **changes
         )
-        orders = Orders(
-            "run", f"node-{rank}", "impala", str(tmp_path), str(tmp_path), (process,), time.time()
-        )
+        node = f"node-{rank}"
+        orders = new_orders("run", node, tmp_path, [process], credentials=str(tmp_path))
         path = orders_path(tmp_path, orders.node)
         path.parent.mkdir(exist_ok=True)
         write(path, orders)
@@ -85,27 +83,6 @@ def test_a_group_starts_together_and_restarts_together(learners, tmp_path, monke
     start(1, "echo 0/2 lo >> starts1; [ $(wc -l < starts1) = 2 ]", max_restarts=3)
     assert [(s.state, s.restarts) for s in join()] == [("finished", 1), ("finished", 1)]
     assert (tmp_path / "starts0").read_text() == "0/2 lo\n" * 2
-
-
-@pytest.mark.long
-def test_a_learner_that_hangs_is_killed_when_the_others_wait_for_it(
-    learners, tmp_path, monkeypatch
-):
-    """It is stopped like a process on a machine without memory: it notices nothing."""
-    start, join = learners
-    impatient = functools.partial(Membership, times=Times(hung_s=3.0, ask_s=0.5))
-    monkeypatch.setattr(group, "Membership", impatient)
-    # The second time, both finish once both have started.
-    again = (
-        "if test -e {0}; then touch {0}2; until test -e {1}2; do sleep .1; done; exit 0; fi;"
-        "touch {0}; "
-    )
-    a, b = tmp_path / "a", tmp_path / "b"
-    start(0, again.format(a, b) + "kill -STOP $$")
-    start(1, again.format(b, a) + "sleep 2; exit 1")
-    states = join()
-    assert [state.state for state in states] == ["finished", "finished"]
-    assert [state.restarts for state in states] == [1, 1]
 
 
 def test_a_learner_without_restarts_ends_the_group_and_is_named(learners):

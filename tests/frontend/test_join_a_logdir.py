@@ -40,27 +40,27 @@ def test_a_second_process_that_is_the_same_node_says_so_and_changes_no_orders(
         fcntl.flock(first, fcntl.LOCK_EX)
         line = started(tmp_path)
     assert line.startswith(f"--logdir={tmp_path}: another process is node-learner-0 there; stop it")
-    assert capsys.readouterr().out == (
+    assert capsys.readouterr().err == (
         f"{path}: another process is node-learner-0; waiting until it ends\n"
     )
     assert not files.orders_path(tmp_path, "node-learner-0").exists()
 
 
-def test_a_disk_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+@pytest.mark.parametrize(
+    ("function", "number", "problem"),
+    [
+        ("fcntl.flock", errno.ENOSYS, "this file system has no file locks"),
+        ("impala_tf.frontend.node.state.write", errno.ENOSPC, "cannot write there: No space left"),
+    ],
+)
+def test_a_disk_that_cannot_be_used_is_named(
+    function: str, number: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    assert started(tmp_path).startswith(f"--logdir={tmp_path}: this file system has no file locks")
-
-
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(path: Path, value: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    monkeypatch.setattr(files, "write", write)
-    full = "cannot write there: No space left on device"
-    assert started(tmp_path) == f"--logdir={tmp_path}: {full}"
+    monkeypatch.setattr(function, fail)
+    assert started(tmp_path).startswith(f"--logdir={tmp_path}: {problem}")
 
 
 def test_a_node_that_is_started_again_waits_for_the_one_that_ends(
@@ -79,5 +79,5 @@ def test_a_node_that_is_started_again_waits_for_the_one_that_ends(
     node = {"job_name": "actor", "task": 0, "actors_per_node": 1, "logdir": str(tmp_path)}
     assert join.run_node(Given({**node, "learner_hosts": "127.0.0.1:8001"}), Config()) == 0
     ends.join()
-    out = capfd.readouterr().out
-    assert out.index("waiting until it ends") < out.index("it ran")
+    said = capfd.readouterr()
+    assert "waiting until it ends" in said.err and "it ran" in said.out

@@ -10,7 +10,6 @@ import pytest
 from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.config.limits import checked
 from impala_tf.frontend.engines import places
-from impala_tf.frontend.engines.places import slurm_hosts
 
 SKYPILOT = {"SKYPILOT_NODE_RANK": "2", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3"}
 KUBERNETES = {"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "pong-3", "IMPALA_TF_SERVICE": "runs"}
@@ -30,6 +29,9 @@ def parse(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *argume
         monkeypatch.delenv(name)  # the tests may run in a job themselves
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    listed = {"n[01-03]": ["n01", "n02", "n03"], "n03": ["n03"], "g[1-2]": ["g1", "g2"],
+              "c[1-3]": ["c1", "c2", "c3"]}  # fmt: skip
+    monkeypatch.setattr(places, "_slurm_hosts", lambda nodelist, variable: listed[nodelist])
     given = command_line.parse(["--join", *arguments])
     return checked(places.applied(given, os.environ))
 
@@ -93,15 +95,3 @@ def test_what_is_unusable_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=line):
         parse(monkeypatch, variables, *arguments)
-
-
-def test_a_slurm_nodelist_is_expanded() -> None:
-    assert slurm_hosts("n[08-10,12],gpu1,r[1-2]c[1,3]") == [
-        "n08", "n09", "n10", "n12", "gpu1", "r1c1", "r1c3", "r2c1", "r2c3",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("nodelist", ["n[3-1]", "$(id)", "n[", "-oProxyCommand=x"])
-def test_an_invalid_nodelist_is_refused(nodelist: str) -> None:
-    with pytest.raises(ConfigError, match="SLURM_JOB_NODELIST"):
-        slurm_hosts(nodelist)

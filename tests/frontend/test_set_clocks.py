@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.gathering import Times
 from impala_tf.frontend.node.group import Membership
-from impala_tf.frontend.node.state import GroupInfo, NodeState, Orders
+from impala_tf.frontend.node.state import GroupInfo, NodeState
+from impala_tf.frontend.node.supervisor import earlier_states
 from impala_tf.frontend.record import load
 from impala_tf.frontend.runner import LocalRunner
 from impala_tf.frontend.status import look
@@ -32,9 +32,9 @@ def test_the_state_of_another_run_with_the_same_name_is_not_taken_over(tmp_path)
     path = files.state_path(tmp_path, "node")
     path.parent.mkdir()
     files.write(path, NodeState("run", "node", 1, 1, "boot", 0.0, later, processes, "one"))
-    orders = Orders("run", "node", "", str(tmp_path), "", (), time.time(), start="another")
-    assert recovery.before(orders) == {}
-    assert recovery.before(orders._replace(start="one")) == processes
+    orders = files.new_orders("run", "node", tmp_path, ())
+    assert earlier_states(orders) == {}
+    assert earlier_states(orders._replace(start="one")) == processes
 
 
 def test_max_hours_count_from_the_launch_after_a_supervisor_has_started_again(supervise):  # noqa: F811

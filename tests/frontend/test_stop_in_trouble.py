@@ -94,7 +94,7 @@ def test_a_run_whose_files_were_deleted_can_be_stopped(launched, capfd):
     capfd.readouterr()
     assert launched.command("stop") == 0
     assert capfd.readouterr().out == "stopped: no process of the run is left on 1 machine(s)\n"
-    assert living_pids(state) == {}
+    wait_until(lambda: living_pids(state) == {})
     assert launched.launch(detach=True, fresh=True) == 0
 
 

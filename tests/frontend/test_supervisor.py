@@ -11,7 +11,7 @@ from typing import IO, cast
 import pytest
 
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import Orders, ProcessSpec
+from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.requirements import ROOT
 from impala_tf.machine.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
@@ -32,15 +32,15 @@ class Supervised:
         self.folder = folder
         self.path = files.orders_path(folder, "node-0")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.orders = Orders(
-            "run", "node-0", "impala", str(folder), str(folder / "credentials"), tuple(processes),
-            time.time(), **settings,
-        )  # fmt: skip
+        self.orders = files.new_orders("run", "node-0", folder, processes, **settings)
         files.write(self.path, self.orders)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        module = "impala_tf.frontend.node.supervisor"
+        code = f"from pathlib import Path; from {module} import NodeSupervisor as N; "
+        code += f"raise SystemExit(N(Path({str(self.path)!r}), echo=True).run_with_signals())"
+        program = ["-c", code] if echo else ["-m", module, str(self.path)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "impala_tf.frontend.node.supervisor", str(self.path),
-             *(["--echo"] if echo else [])],
+            [sys.executable, *program],
             cwd=folder, env=environment, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.output = cast(IO[str], self.process.stdout)
@@ -149,18 +149,6 @@ def test_a_run_ends_after_its_hours_and_tells_whoever_asked(supervise, tmp_path)
     assert node.process.wait(60) == 0
     assert node.of("learner-0").state == "stopped"
     assert (tmp_path / "told").read_text() == "learner-0=stopped\n"
-
-
-def test_a_killed_supervisor_takes_its_processes_with_it(supervise):
-    node = supervise(shell("actor-0", "exec sleep 1000"))
-    node.wait_for("actor-0", "running")
-    time.sleep(0.5)
-    pid, state = node.of("actor-0").pid, node.state()
-    node.process.kill()
-    node.process.wait()
-    # run_experiment.py asks the kernel for that; sleep does not, so it is what is left.
-    assert files.living_pids(state) == {"actor-0": pid}
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_state_that_cannot_be_written_ends_nothing(supervise, tmp_path):

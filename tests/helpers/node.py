@@ -6,7 +6,7 @@ import sys
 
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.node.state import NodeState, Orders, ProcessSpec
+from impala_tf.frontend.node.state import NodeState, ProcessSpec
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
 
@@ -26,8 +26,9 @@ class Node:
             ))
             for name in names
         )  # fmt: skip
-        orders = Orders("run", "node-0", "impala", str(self.logdir), "", processes, 0.0)
-        return to_plain(orders._replace(**settings))
+        return {"run_id": "run", "node": "node-0", "tmux_sess": "impala", "code": "",
+                "logdir": str(self.logdir), "processes": to_plain(processes),
+                **settings}  # fmt: skip
 
     def ask(self, task, **question):
         """Runs the agent as the front end does; returns its answer, or what it says is wrong."""
@@ -60,6 +61,11 @@ class Node:
             run_id="run", tmux_sess="impala", names=list(names) or None, timeout_s=timeout_s,
             close=True, is_final=True,
         ))  # fmt: skip
+
+    def restart(self, *names, of):
+        """Starts processes again, of all that the node has."""
+        processes = self.orders(*of)["processes"]
+        return self.ask("restart", **self.about(processes=processes, names=list(names)))
 
     def state(self):
         return files.read_state(files.state_path(self.logdir, "node-0"))

@@ -131,6 +131,8 @@ def test_machines_that_are_cut_off_or_reboot(network, home, launched):
     run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
 
     third.reboot()
+    run.wait_for(f"{third.address}: its supervisor is silent")
+    run.frontend("restart", third.address)
     run.wait_for(f"{third.address}: its supervisor is there again")
     run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
 
@@ -138,6 +140,8 @@ def test_machines_that_are_cut_off_or_reboot(network, home, launched):
     assert trained > 0
     before_unix_s = time.time()
     first.reboot()
+    run.wait_for(f"{first.address}: its supervisor is silent")
+    run.frontend("restart", first.address)
     run.wait_for(f"{first.address}: its supervisor is there again")
     run.wait_until(
         lambda: (

@@ -10,11 +10,12 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
+from impala_tf.frontend.node import state as files
 from impala_tf.frontend.record import Launch
 from impala_tf.frontend.status import progress
 from impala_tf.machine.supervision import OVER, ProcessState
@@ -31,71 +32,40 @@ class Hooks(NamedTuple):
     differences: Differences
 
 
-Job = TypeVar("Job")
-"""An engine's record of a submitted run."""
-
-
-class Engine(Protocol[Job]):
+class Engine(Protocol):
     """The functions of an engine's module. They print for people, and return an exit status.
 
-    They may have more arguments, with defaults, for options that some engines lack.
+    They may have more arguments, with defaults, for options that some engines lack. A job is the
+    engine's own record of a submitted run.
     """
 
     def render(self, given: Given) -> str:
         """Returns what would be submitted, as text, and touches nothing.
 
-        Args:
-          given: the flags, with `logdir`.
-
-        Raises:
-          ConfigError: flags that the engine cannot use.
+        Raises ConfigError for flags (which have `logdir`) that the engine cannot use.
         """
 
     def submit(self, given: Given, hooks: Hooks) -> int:
-        """Submits a run.
-
-        Args:
-          given: the flags, with `logdir`.
-          hooks: for engines that show the run until it ends.
+        """Submits a run; `hooks` are for engines that show it until it ends.
 
         Raises:
           ConfigError: flags, a logdir or a machine that cannot be used. Nothing was submitted.
           ClusterError: the engine refuses the run.
         """
 
-    def job(self, launch: Launch, logdir: Path, /) -> Job:
-        """Returns the job of a launch.
+    def job(self, launch: Launch, logdir: Path, /) -> Any:
+        """Returns the job of a launch, whose logdir the user calls `logdir`."""
 
-        Args:
-          launch: the record of the launch.
-          logdir: the run's logdir, as the user names it.
-        """
+    # The following raise ClusterError if the engine does not answer, or refuses.
 
-    def show_status(self, job: Job, /) -> int:
-        """Prints the engine's state of the job, and the state of its processes.
+    def show_status(self, job: Any, /) -> int:
+        """Prints the engine's state of the job, and the state of its processes."""
 
-        Raises:
-          ClusterError: the engine does not answer.
-        """
+    def follow_log(self, job: Any, name: str, follow: bool, /) -> int:
+        """Prints the end of a process's output, and if `follow`, what comes until Ctrl-C."""
 
-    def follow_log(self, job: Job, name: str, follow: bool, /) -> int:
-        """Prints the end of a process's output.
-
-        Args:
-          job: the run's job.
-          name: the process, such as learner-0.
-          follow: whether to keep printing until Ctrl-C.
-
-        Raises:
-          ClusterError: there is no such output.
-        """
-
-    def stop(self, job: Job, /) -> int:
-        """Stops the whole run, with a checkpoint.
-
-        Raises:
-          ClusterError: the engine refuses.
-        """
+    def stop(self, job: Any, /) -> int:
+        """Stops the whole run, with a checkpoint."""
 
 
 def print_frames(status: str, is_there: bool = True) -> None:
@@ -127,6 +97,18 @@ def print_process(state: ProcessState, host: str = "", seen_unix_s: float | None
         seen_at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen_unix_s))
         word, detail = f"was {word}", f"last seen {seen_at}"
     print(f"{state.name:12} {word:10} {at}{again} {detail}".rstrip())
+
+
+def print_processes(logdir: Path, is_there: bool = False) -> None:
+    """Prints the states that supervisors have written into a logdir.
+
+    Args:
+      logdir: the run's logdir.
+      is_there: whether the run's job is running.
+    """
+    for node in files.read_states(logdir):
+        for process in node.processes.values():
+            print_process(process, seen_unix_s=None if is_there else node.now_unix_s)
 
 
 def print_commands(given: Given, *commands: Sequence[str]) -> None:

@@ -13,7 +13,8 @@ actors.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from impala_tf.config.addresses import host_port
@@ -24,7 +25,6 @@ from impala_tf.config.plug_ins import split
 SERVICE = "IMPALA_TF_SERVICE"
 _INDEX = "JOB_COMPLETION_INDEX"
 _PORT = 8001
-_HOST = r"\[?[A-Za-z0-9_][A-Za-z0-9_.:-]*\]?"  # an address or a host name
 _NO_ENGINE = (
     "--join: no variable says which node this is (SLURMD_NODENAME, SKYPILOT_NODE_RANK,"
     " JOB_COMPLETION_INDEX or TF_CONFIG); give --job_name, --task and --learner_hosts"
@@ -81,7 +81,8 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
         "job_name": "learner" if is_learner else "actor",
         "task": place.node if is_learner else place.node - learners,
         "learner_hosts": ",".join(host_port(host, place.port) for host in place.hosts[:learners]),
-        "actor_hosts": "" if place.size is None else ",".join(_actors(place, learners)),
+        # Only their number matters.
+        "actor_hosts": ",".join(f"node-{each}" for each in range(learners, place.size or 0)),
     }
     return Given({**flags, **given.flags})
 
@@ -102,12 +103,6 @@ def _check(place: Place, learners: int, given: Given) -> None:
             f"--actors_per_node: needed here: {place.variable} does not say how many nodes there"
             " are, so actors cannot be numbered; give the same number on every node"
         )
-
-
-def _actors(place: Place, learners: int) -> list[str]:
-    """Returns a name for each node with actors; only their number matters."""
-    assert place.size is not None
-    return [f"node-{index}" for index in range(learners, place.size)]
 
 
 def _place(environment: Mapping[str, str]) -> Place:
@@ -152,7 +147,7 @@ def _slurm(environment: Mapping[str, str]) -> Place:
     number = _number(environment, "SLURM_JOB_ID")
     components = range(int(environment.get("SLURM_HET_SIZE", "0")))
     lists = [f"SLURM_JOB_NODELIST_HET_GROUP_{n}" for n in components] or ["SLURM_JOB_NODELIST"]
-    groups = [slurm_hosts(_text(environment, variable), variable) for variable in lists]
+    groups = [_slurm_hosts(_text(environment, variable), variable) for variable in lists]
     nodes = tuple(node for group in groups for node in group)
     name = _text(environment, "SLURMD_NODENAME")
     if nodes.count(name) != 1:
@@ -184,34 +179,13 @@ def _number(environment: Mapping[str, str], variable: str) -> int:
     return int(text)
 
 
-def slurm_hosts(nodelist: str, variable: str = "SLURM_JOB_NODELIST") -> list[str]:
-    """Returns the machines of a node list: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1.
-
-    Args:
-      nodelist: the list, in Slurm's form.
-      variable: the variable that held it, which messages name.
-
-    Raises:
-      ConfigError: it is not such a list.
-    """
-    where = f"{variable}={nodelist}"
-    items = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist)
-    if ",".join(items) != nodelist:
-        raise ConfigError(f"{where}: unbalanced brackets or stray commas")
-    return [host for item in items for host in _expanded(item, where)]
-
-
-def _expanded(item: str, where: str) -> Iterator[str]:
-    match = re.fullmatch(r"([^\[\]]*)\[([0-9,-]+)\](.*)", item)
-    if match is None:
-        if re.fullmatch(_HOST, item) is None:
-            raise ConfigError(f"{where}: {item!r} is not a host name")
-        yield item
-        return
-    before, ranges, after = match.groups()
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        if re.fullmatch(r"\d+(-\d+)?", part) is None or int(last or first) < int(first):
-            raise ConfigError(f"{where}: {part!r} is not a range such as 01-03")
-        for number in range(int(first), int(last or first) + 1):
-            yield from _expanded(f"{before}{number:0{len(first)}d}{after}", where)
+def _slurm_hosts(nodelist: str, variable: str) -> list[str]:
+    """Returns the machines of a node list: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1."""
+    command = ["scontrol", "show", "hostnames", "--", nodelist]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{variable}={nodelist}: scontrol cannot read it: {error}") from None
+    if done.returncode:
+        raise ConfigError(f"{variable}={nodelist}: {done.stderr.strip()}")
+    return done.stdout.split()

@@ -136,7 +136,7 @@ class Member:
              f"--learner_hosts={','.join(learners)}", f"--credentials={self._credentials}"]
         )  # fmt: skip
         supervisor = join.supervisor_of(
-            given, workdir=self._workdir, begun_unix_s=run.started_unix_s
+            given, workdir=self._workdir, started_unix_s=run.started_unix_s, started_boot_id=""
         )
         self._supervisor = supervisor
         if self._told_to_stop:
@@ -144,7 +144,7 @@ class Member:
         elif learners != self._learners:
             supervisor.leave()
         supervisor.run()
-        return join.has_left(supervisor) or self._name not in supervisor.node.states
+        return supervisor.has_left or self._name not in supervisor.node.states
 
     def _follow_learners(self) -> None:
         """Asks for the learners' addresses, and lets the process leave if one has moved."""

@@ -14,7 +14,7 @@ from impala_tf.frontend.engines import ray, slurm, ssh
 from impala_tf.frontend.engines.engine import Engine
 from impala_tf.frontend.record import SSH
 
-ENGINES: dict[str, Engine[Any]] = {
+ENGINES: dict[str, Engine] = {
     SSH: ssh,
     "slurm": slurm,
     "ray": ray,
@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
     name: str
     """The name of the engine."""
-    engine: Engine[Any]
+    engine: Engine
     job: Any
 
 

@@ -27,7 +27,7 @@ from impala_tf.frontend.engines.engine import (
     Hooks,
     print_commands,
     print_frames,
-    print_process,
+    print_processes,
     trains_there,
 )
 from impala_tf.frontend.join import LEFT
@@ -161,24 +161,12 @@ def show_status(job: Job) -> int:
     # The status may be missing, or cut off by a full disk.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         print_frames(Logdir(job.logdir).status().read_text(), is_there)
-    for path in sorted(files.processes_folder(job.logdir).glob("node-*.state.json")):
-        if node_state := files.read_state(path):
-            for process in node_state.processes.values():
-                print_process(process, seen_unix_s=None if is_there else node_state.now_unix_s)
+    print_processes(job.logdir, is_there)
     return 0
 
 
 def follow_log(job: Job, name: str, follow: bool) -> int:
-    """Prints the end of a process's log; with the name 'supervisor', the end of the job's log.
-
-    Args:
-      job: the run's job.
-      name: the process, such as learner-0.
-      follow: whether to keep printing until Ctrl-C.
-
-    Raises:
-      ClusterError: there is no such log.
-    """
+    """Prints the end of a process's log; with the name 'supervisor', the end of the job's log."""
     is_job = name == "supervisor"
     path = job.logdir / f"slurm-{job.number}.out" if is_job else files.log_path(job.logdir, name)
     if not path.is_file():

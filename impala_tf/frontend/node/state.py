@@ -16,10 +16,11 @@ import fcntl
 import json
 import os
 import secrets
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.logdir import lock, replace_file
@@ -36,6 +37,7 @@ REFUSED = 122
 """Exit status of the agent after an `AgentError`. Others mean that it could not run at all."""
 CANCELLED = "the launch was interrupted"
 """The beginning of the `AgentError` of a cancelled launch."""
+_POLL_S = 0.1
 HEARTBEAT_S = 2.0
 SILENT_S = 15.0
 """A supervisor that has not written its state for this long is dead or stopped."""
@@ -88,14 +90,15 @@ class Orders(NamedTuple):
     run_id: str
     node: str
     """Such as node-10.0.0.3; it is in the names of the node's files."""
-    tmux_sess: str
     logdir: str
     """Absolute."""
+    processes: tuple[ProcessSpec, ...]
     credentials: str
     """Folder of the run's certificates; absolute."""
-    processes: tuple[ProcessSpec, ...]
     started_unix_s: float
     """When the run was launched, by the node's own clock."""
+    tmux_sess: str = ""
+    """'' for a node that another engine has started."""
     stopped: tuple[str, ...] = ()
     """Names of processes that must not run."""
     restarts: Mapping[str, int] = {}
@@ -103,9 +106,7 @@ class Orders(NamedTuple):
     max_hours: float | None = None
     end_command: str | None = None
     secrets: tuple[str, ...] = ()
-    """Names of secret variables of the processes; see `impala_tf.frontend.node.private`."""
-    environment: Mapping[str, str] = {}
-    """The supervisor's environment, so that a supervisor started after a boot has the same one."""
+    """Names of secret variables of the processes; see `keep_secrets`."""
     workdir: str = ""
     """The processes' current folder; absolute. '': the supervisor's own."""
     code: str = ""
@@ -209,6 +210,28 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
+def claim(logdir: str | Path, node: str, patience_s: float) -> IO[str]:
+    """Returns the lock file of a node's supervisor, locked, once no other process has it.
+
+    Raises:
+      AgentError: another process still has it after `patience_s`.
+    """
+    path, until_s, was_said = lock_path(logdir, node), time.monotonic() + patience_s, False
+    file = path.open("a")
+    while True:
+        try:
+            lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise AgentError(f"another process is {node} there") from None
+        if not was_said:
+            was_said = True
+            with contextlib.suppress(OSError):  # nobody reads it
+                print(f"{path}: another process is {node}; waiting until it ends", file=sys.stderr)
+        time.sleep(_POLL_S)
+
+
 def read_state(path: Path) -> NodeState | None:
     """Returns the state that a supervisor wrote last, or None if there is none.
 
@@ -246,14 +269,26 @@ def uptime_s() -> float:
     return float(Path("/proc/uptime").read_text().split()[0])
 
 
-def start_of_run() -> dict[str, Any]:
-    """Returns the fields of `Orders` about the start of a run that begins now."""
-    return {
-        "start": secrets.token_hex(8),
+def new_orders(
+    run_id: str, node: str, logdir: Path, processes: Iterable[ProcessSpec], **more: Any
+) -> Orders:
+    """Returns the orders of a node whose run begins now.
+
+    Args:
+      run_id: the run's id.
+      node: the name of the node.
+      logdir: the run's logdir on this machine, absolute.
+      processes: what the node runs.
+      **more: other fields of `Orders`. Default of `credentials`: a folder in the logdir.
+    """
+    fields: dict[str, Any] = {
+        "credentials": str(logdir / "credentials"),
         "started_unix_s": time.time(),
+        "start": secrets.token_hex(8),
         "started_boot_id": boot_id(),
         "started_uptime_s": uptime_s(),
     }
+    return Orders(run_id, node, str(logdir), tuple(processes), **(fields | more))
 
 
 def ran_s(orders: Orders) -> float:
@@ -312,14 +347,24 @@ def write_credentials(logdir: Path, contents: Mapping[str, str]) -> None:
             replace_file(folder / name, text.encode())
 
 
-def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
+def keep_secrets(orders: Orders, values: Mapping[str, str]) -> None:
     """Stores a run's secrets for restarts, until it ends; not in the logdir, which may be shared.
 
     Args:
-      orders: the node's orders.
-      values: {name: value} of all secrets that the orders name.
+      orders: the node's orders, which name them.
+      values: {name: value}. They may lack some if the node still has all of them.
+
+    Raises:
+      AgentError: a secret is missing.
     """
     path = _secrets_path(orders)
+    if not orders.secrets or path.exists():
+        return
+    if missing := [name for name in orders.secrets if name not in values]:
+        raise AgentError(
+            f"--secret={missing[0]}: was removed when the run ended, and is not set in the shell "
+            "that restarts it"
+        )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)
     replace_file(path, json.dumps({name: values[name] for name in orders.secrets}).encode())
@@ -332,29 +377,8 @@ def read_secrets(orders: Orders) -> dict[str, str]:
     return json.loads(_secrets_path(orders).read_text(encoding="utf-8"))
 
 
-def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:
-    """Stores the secrets of a run again if they were removed when it ended.
-
-    Args:
-      orders: the node's orders.
-      values: {name: value} of the secrets in the launcher's shell.
-
-    Raises:
-      AgentError: a secret is missing.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        read_secrets(orders)
-        return
-    if missing := [name for name in orders.secrets if name not in values]:
-        raise AgentError(
-            f"--secret={missing[0]}: was removed when the run ended, and is not set in the shell "
-            "that restarts it"
-        )
-    write_secrets(orders, values)
-
-
 def remove_secrets(orders: Orders) -> None:
-    """Removes the file of `write_secrets`, if there is one."""
+    """Removes the file of `keep_secrets`, if there is one."""
     _secrets_path(orders).unlink(missing_ok=True)
 
 

@@ -8,30 +8,26 @@ window starts another one, which resumes from that state; see `tmux.py`.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import GroupInfo, NodeState, ProcessSpec
-from impala_tf.logdir import lock
+from impala_tf.frontend.node.state import GroupInfo, NodeState, Orders, ProcessSpec
 from impala_tf.machine import process_logs
 from impala_tf.machine.node import TICK_S, Node, run_end_command
 from impala_tf.machine.supervision import (
     ENDED_WELL,
+    OVER,
     STOP_TIMEOUT_S,
     UNUSABLE_INPUT,
     Command,
-    GiveUpError,
     ProcessState,
-    SupervisedProcess,
     start_ticks,
 )
 
@@ -52,16 +48,16 @@ class NodeSupervisor:
         Args:
           orders_file: see `impala_tf.frontend.node.state`.
           echo: whether to print the output of the processes.
-          alive: the node's `lock_path`, open and locked. Default: opens it and waits for the lock,
-            which log windows or an ending supervisor may hold for a while.
+          alive: the result of `state.claim`. Default: claims the node, which log windows or an
+            ending supervisor may hold for a while.
         """
         self._file = orders_file
         self._orders = files.read_orders(orders_file)
         files.processes_folder(self._orders.logdir).mkdir(parents=True, exist_ok=True)
-        self._alive = alive or self._locked()
+        self._alive = alive or files.claim(self._orders.logdir, self._orders.node, float("inf"))
         self._orders_changed_ns = orders_file.stat().st_mtime_ns
-        self._before = recovery.before(self._orders)
-        self._ended = recovery.ended(self._before, self._orders)
+        self._before = earlier_states(self._orders)
+        self._ended = _for_good(self._before, self._orders)
         self.node = Node(
             lambda command, event: self._say(f"{command.name} {event}"),
             self._orders.max_hours,
@@ -76,12 +72,6 @@ class NodeSupervisor:
         self._pid, self._boot_id = os.getpid(), files.boot_id()
         self._pid_ticks = start_ticks(self._pid) or 0
 
-    def _locked(self) -> IO[str]:
-        path = files.lock_path(self._orders.logdir, self._orders.node)
-        file = path.open("w")
-        lock(file.fileno(), path, fcntl.LOCK_EX)
-        return file
-
     def stop(self, *_: object) -> None:
         """Makes `run` stop everything and return. Can be a signal handler."""
         self.node.stop()
@@ -90,12 +80,24 @@ class NodeSupervisor:
         """Like `stop`, but the processes start again when the machine is back."""
         self.node.stop(leaving=True)
 
+    def run_with_signals(self) -> int:
+        """Runs, and stops after Ctrl-C or SIGHUP; SIGTERM comes when the machine shuts down."""
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.stop)
+        signal.signal(signal.SIGTERM, self.leave)
+        return self.run()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it was told to leave before its processes were over."""
+        return any(state.state == "left" for state in self.node.states.values())
+
     def run(self) -> int:
         """Runs until everything is over; returns the exit status."""
         try:
             if self._before:
-                self._say("the supervisor starts again: the one before was killed")
-                recovery.end_orphans(self._before, STOP_TIMEOUT_S, self._write_state)
+                self._say("the supervisor starts again")
+                self._end_orphans()
             while not self._over():
                 self._read_orders()
                 self._start_new()
@@ -180,46 +182,52 @@ class NodeSupervisor:
             max_restarts=spec.max_restarts,
         )
         earlier = self._before.pop(spec.name, None)
-        if spec.group is None:
-            process = self.node.add(command)
-        else:
-            process = self._supervised_in_group(command, spec.group, earlier is not None)
+        member, hooks = None, {}
+        if spec.group is not None:
+            try:
+                member = self._member(spec.name, spec.group, earlier is not None)
+            except OSError as error:
+                place = f"{spec.group.hosts[0]}:{spec.group.rendezvous_port}"
+                text = f"cannot take part in the group of learners, which meet at {place}: {error}"
+                self._say(f"{spec.name} failed: {text}")
+                self._ended[spec.name] = ProcessState(spec.name, "failed", detail=text)
+                return
+            hooks = {"before_start": member.gather, "on_end": member.end,
+                     "environment": member.environment, "in_group": True}  # fmt: skip
+        process = self.node.add(command, **hooks)
         if earlier is not None:
             process.state = process.state._replace(
                 restarts=earlier.restarts + 1, detail="its supervisor was started again"
             )
+        if member is not None:
+            member.watch(process)
         process.start()
 
-    def _supervised_in_group(
-        self, command: Command, group: GroupInfo, has_trained: bool
-    ) -> SupervisedProcess:
+    def _member(self, name: str, group: GroupInfo, has_trained: bool) -> Membership:
         # Imported here: the machines of actors are small, and this takes 7 MB.
         from impala_tf.frontend.node.group import Membership
 
-        member = self._members.get(command.name)
-        try:
-            if member is None:
-                run_id, folder = self._orders.run_id, Path(self._orders.credentials)
-                member = Membership(group, run_id, folder, self._say, has_trained)
-                self._members[command.name] = member
-            member.reopen()
-        except OSError as error:
-            place = f"{group.hosts[0]}:{group.rendezvous_port}"
-            text = f"cannot take part in the group of learners, which meet at {place}: {error}"
+        if name not in self._members:
+            folder = Path(self._orders.credentials)
+            self._members[name] = Membership(
+                group, self._orders.run_id, folder, self._say, has_trained
+            )
+        self._members[name].reopen()
+        return self._members[name]
 
-            def refuse(stopping: Callable[[], bool]) -> bool:
-                raise GiveUpError(text)
+    def _end_orphans(self) -> None:
+        """Ends processes of a killed supervisor, so that none runs twice.
 
-            return self.node.add(command, before_start=refuse)
-        process = self.node.add(
-            command,
-            before_start=member.gather,
-            on_end=member.end,
-            environment=member.environment,
-            in_group=True,
-        )
-        member.watch(process)
-        return process
+        The kernel has told them to stop.
+        """
+        alive = {state.pid: state.pid_ticks for state in self._before.values() if state.pid}
+        _send(alive, signal.SIGTERM)
+        until_s = time.monotonic() + STOP_TIMEOUT_S
+        while alive := {p: ticks for p, ticks in alive.items() if start_ticks(p) == ticks}:
+            if time.monotonic() > until_s:
+                _send(alive, signal.SIGKILL)
+            self._write_state()
+            time.sleep(TICK_S)
 
     def _write_state(self, always: bool = False) -> None:
         states = {name: state._replace(state="waiting") for name, state in self._before.items()}
@@ -270,14 +278,44 @@ class NodeSupervisor:
             self._say(text)
 
 
+def earlier_states(orders: Orders) -> dict[str, ProcessState]:
+    """Returns {name: state} of the processes of an earlier supervisor of the same run here.
+
+    `pid` is set for processes that are still alive. {} if this is the run's first supervisor.
+    """
+    state = files.read_state(files.state_path(orders.logdir, orders.node))
+    # A container that starts again has a new run with the same run_id.
+    if state is None or (state.run_id, state.start) != (orders.run_id, orders.start):
+        return {}
+    alive = files.living_pids(state)
+    return {
+        name: process._replace(pid=alive.get(name)) for name, process in state.processes.items()
+    }
+
+
+def _for_good(known: Mapping[str, ProcessState], orders: Orders) -> dict[str, ProcessState]:
+    """Returns the states of the processes that must not be started again."""
+    detail = "while its supervisor was dead"
+    return {
+        name: state
+        if state.state in OVER
+        else state._replace(state="stopped", pid=None, detail=detail)
+        for name, state in known.items()
+        if state.state in OVER or name in orders.stopped
+    }
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            # Each leads a process group; nobody else would kill what is left of the group.
+            (os.killpg if number == signal.SIGKILL else os.kill)(pid, number)
+
+
 def main(arguments: list[str]) -> int:
-    """Supervises the node of ORDERS [--echo] until its processes are over; returns the status."""
+    """Supervises the node of ORDERS until its processes are over; returns the status."""
     try:
-        supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, supervisor.stop)
-        signal.signal(signal.SIGTERM, supervisor.leave)  # sent when the machine shuts down
-        return supervisor.run()
+        return NodeSupervisor(Path(arguments[0])).run_with_signals()
     except Exception:
         traceback.print_exc()
         return os.EX_SOFTWARE

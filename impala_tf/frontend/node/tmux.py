@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import libtmux
@@ -129,39 +129,28 @@ class RunSession:
         return lines[-1].strip() if lines else ""
 
 
-def open_supervisor(session: RunSession, orders: Orders) -> None:
-    """Opens the window of the supervisor. Raises AgentError."""
-    _write_environment(orders)
+def open_supervisor(session: RunSession, orders: Orders, variables: Mapping[str, str]) -> None:
+    """Opens the window of the supervisor, which gets these variables only. Raises AgentError."""
+    # A running tmux server would give the window its own, older environment. The variables are in a
+    # file, because a tmux command has at most 16 kB, and search paths of modules may be longer.
+    words = [f"{name}={value}" for name, value in variables.items()]
+    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" %s "$@"\n'
     logdir, node = orders.logdir, orders.node
-    where = [orders.code or ".", files.supervisor_log(logdir, node), files.state_path(logdir, node)]
+    path = files.environment_path(logdir, node)
+    replace_file(path, os.fsencode(script % shlex.join(words)))
     command = [
-        sys.executable,
-        *user_commands.module("impala_tf.frontend.node.supervisor"),
+        *("sh", path, "sh", "-c", _KEEP, "sh"),
+        *(orders.code or ".", files.supervisor_log(logdir, node), files.state_path(logdir, node)),
+        *(sys.executable, *user_commands.module("impala_tf.frontend.node.supervisor")),
         files.orders_path(logdir, node),
     ]
-    _open(session, orders, SUPERVISOR, ["sh", "-c", _KEEP, "sh", *map(str, where + command)])
+    session.open(SUPERVISOR, [str(word) for word in command], orders.run_id)
 
 
 def open_missing(session: RunSession, orders: Orders) -> None:
     """Opens the windows of processes that have none. Raises AgentError."""
-    _write_environment(orders)
     present = {window.name for window in session.windows() if window.run_id == orders.run_id}
+    lock = files.lock_path(orders.logdir, orders.node)
     for name in (spec.name for spec in orders.processes if spec.name not in present):
-        log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
-        _open(session, orders, name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)])
-
-
-def _open(session: RunSession, orders: Orders, window: str, command: Sequence[str]) -> None:
-    # A running tmux server would give windows its own, older environment. The variables are in a
-    # file, because a tmux command has at most 16 kB, and search paths of modules may be longer.
-    path = files.environment_path(orders.logdir, orders.node)
-    session.open(window, ["sh", str(path), *command], orders.run_id)
-
-
-def _write_environment(orders: Orders) -> None:
-    """Writes the script that runs a command with only the variables of the orders."""
-    terminal_names = ("TMUX", "TMUX_PANE", "TERM")
-    variables = [f"{k}={v}" for k, v in orders.environment.items() if k not in terminal_names]
-    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" %s "$@"\n'
-    path = files.environment_path(orders.logdir, orders.node)
-    replace_file(path, os.fsencode(script % shlex.join(variables)))
+        log = files.log_path(orders.logdir, name)
+        session.open(name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)], orders.run_id)
