@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.engines import ray_cluster
-from impala_tf.frontend.engines.ray_cluster import Cluster
 from tests.helpers.ports import free_port
 from tests.helpers.ray_nodes import RayNodes
 from tests.helpers.runs import PROJECT
@@ -118,31 +116,6 @@ def test_two_learners_train_an_own_level_to_the_end(nodes: RayNodes, tmp_path: P
     finals = [re.findall(r"final parameters (\w+)", run.log(f"learner-{k}"))[-1] for k in (0, 1)]
     assert finals[0] == finals[1]
     assert run.frames() >= 10_000
-    nodes.remove(node)
-
-
-def test_a_run_leaves_although_its_last_ray_actor_is_lost_at_once(nodes: RayNodes) -> None:
-    """Ray ends it when its room is given back, and would create it again for ever."""
-    import ray
-
-    class Last:
-        def leave(self) -> None:
-            Cluster("leaving").leave("learner-0")
-            os._exit(1)
-
-    node = nodes.add(1)
-    ray_cluster.connect(nodes.address)
-    cluster = Cluster("leaving")
-    try:
-        group = cluster.reserve([{"CPU": 1}])
-        cluster.create("learner-0", Last, (), {"CPU": 1}, group, 0)
-        cluster.ask(["learner-0"], "leave")
-        names = ("learner-0", "remover")
-        wait_until(lambda: not any(map(cluster.has, names)), what="the end of both")
-        with pytest.raises(ValueError, match="leaving"):
-            ray.util.get_placement_group("leaving")
-    finally:
-        ray_cluster.disconnect()
     nodes.remove(node)
 
 

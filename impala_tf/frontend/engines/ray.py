@@ -1,8 +1,8 @@
 """Ray: a cluster places each process of a run, and restarts it elsewhere when its node is lost.
 
-Learners and the first actor share a placement group, so they get room together. Every other actor
-waits until a node has room for it, perhaps a node that autoscaling adds, or that joins later. Ray
-copies the project to its nodes; they need its packages, and the same version of Ray.
+Learners and the first actor get room together. Every other actor waits until a node has room for
+it, perhaps a node that autoscaling adds, or that joins later. Ray copies the project to its nodes;
+they need its packages, and the same version of Ray.
 """
 
 from __future__ import annotations
@@ -27,24 +27,21 @@ from impala_tf.frontend.engines.engine import (
     print_commands,
     print_frames,
     print_process,
+    print_processes,
     trains_there,
 )
-from impala_tf.frontend.engines.ray_cluster import Cluster, Run, Seen, end
+from impala_tf.frontend.engines.ray_member import Run, Seen
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, sizes
 from impala_tf.frontend.record import Launch, earlier, write
 from impala_tf.frontend.runner import ClusterError
 from impala_tf.logdir import moved_aside
-from impala_tf.machine.supervision import ProcessState
 from impala_tf.printable import log_printer
 
 _NAME = "ray"
 _POLL_S = 1.0
 _TAIL_BYTES = 20_000
-_BUSY_S = 60.0
-"""How long learner 0 has to answer a stop on a busy node: if it is cancelled, it writes no
-checkpoint."""
 
 
 class Job(NamedTuple):
@@ -81,7 +78,7 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     logdir = Path(run.logdir)
     before = earlier(logdir, _NAME)
     with _code(given) as code, _connected("auto", code) as address:
-        if before is not None and Cluster(before.job["run"]["namespace"]).has("learner-0"):
+        if before is not None and ray_cluster.ask(job(before, logdir).run, "look") is not None:
             raise trains_there(logdir, "a run on Ray")
         try:
             if given["fresh"] and (moved := moved_aside(logdir)):
@@ -92,7 +89,12 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
             write(run.namespace.removeprefix("impala-"), launch)
         except OSError as error:
             raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
-        _create(given, run)
+        amounts = pairs(given["ray_learner_resources"])
+        of_learner = {name: float(amount) for name, amount in amounts.items()}
+        try:
+            ray_cluster.create(run, {"learner": of_learner, "actor": {"CPU": 1.0}})
+        except Exception as error:
+            raise ClusterError(f"Ray refuses the run: {error}") from error
     print(f"submitted to the Ray cluster {address}; learners: {run.learners}, actors: {run.actors}")
     print_commands(given, ["status"], ["logs", "learner-0"], ["stop"])
     return 0
@@ -106,64 +108,51 @@ def job(launch: Launch, logdir: Path) -> Job:
 def show_status(job: Job) -> int:
     """Prints the state and the node of every process; returns 0."""
     with _connected(job.address):
-        cluster = Cluster(job.run.namespace)
-        answers: dict[str, Seen] = cluster.ask(job.run.names, "look")
-        is_there = bool(answers) or cluster.has("learner-0")
-    if not is_there:
+        answers: dict[str, Seen] | None = ray_cluster.ask(job.run, "look")
+    if answers is None:
         print("the run has left Ray; what its processes have written in the logdir:")
+        print_processes(job.logdir)
+        return 0
     if "learner-0" in answers and answers["learner-0"].status:
         print_frames(answers["learner-0"].status)
     for name in job.run.names:
-        if is_there:
-            _print_process(name, answers.get(name))
-        elif last := _last_state(job, name):
-            _print_process(name, Seen(last, "", "", True))
+        if name in answers:
+            print_process(answers[name].state, answers[name].host)
+        else:
+            print(f"{name:12} waits for room, or its node was lost")
     return 0
 
 
 def follow_log(job: Job, name: str, follow: bool) -> int:
     """Prints the end of a process's log, wherever its node is; returns 0.
 
-    Args:
-      job: the run's job.
-      name: the process, such as learner-0.
-      follow: whether to keep printing until the run has left Ray, or Ctrl-C.
-
-    Raises:
-      ClusterError: there is no such log.
+    Raises ClusterError if there is no such log. `follow` ends when the run has left Ray, too.
     """
     if name not in job.run.names:
         raise ClusterError(f"{name}: no such process; the run has {', '.join(job.run.names)}")
-    show = log_printer()
+    show, offset = log_printer(), None
     with _connected(job.address):
-        cluster = Cluster(job.run.namespace)
-        answer = cluster.ask([name], "log", None).get(name)
-        if answer is None:
-            show(_old_log(job, name))
-            return 0
-        while True:
+        while (answer := ray_cluster.ask(job.run, "log", name, offset)) is not None:
             offset, content = answer
             show(content)
-            if not follow or not cluster.has(name):
-                return 0
+            if offset is None or not follow:
+                break
             time.sleep(_POLL_S)
-            # While a lost node's process waits for room, there is nothing new.
-            answer = cluster.ask([name], "log", offset).get(name, (0, b""))
+    if offset is None:
+        show(_old_log(job, name))
+    return 0
 
 
 def stop(job: Job) -> int:
     """Stops the whole run, with a checkpoint; returns 0."""
     with _connected(job.address):
-        cluster = Cluster(job.run.namespace)
-        if not cluster.has("learner-0"):
-            summary = "the run has left Ray already"
-        elif "learner-0" in cluster.ask(job.run.learner_names, "stop", answer_s=_BUSY_S):
-            # Once its learner is over, learner 0's Ray actor ends all others.
-            summary = "the run stops: the learners write a checkpoint"
-        else:
-            end(cluster, job.run, patience_s=0)
-            summary = "the run is cancelled: learner 0 had no room, or its node was lost"
-    print(summary)
+        saves = ray_cluster.ask(job.run, "stop")
+    if saves is None:
+        print("the run has left Ray already")
+    elif saves:
+        print("the run stops: the learners write a checkpoint")
+    else:
+        print("the run is cancelled: learner 0 had no room, or its node was lost")
     return 0
 
 
@@ -184,30 +173,6 @@ def _run(given: Given) -> Run:
         flags=tuple(configs.to_flags(shared)),
         started_unix_s=time.time(),
     )
-
-
-def _create(given: Given, run: Run) -> None:
-    """Creates all Ray actors of a run, or none of them."""
-    from impala_tf.frontend.engines.ray_member import Member
-
-    cluster = Cluster(run.namespace)
-    of_learner = _amounts(given["ray_learner_resources"])
-    of_actor = {"CPU": 1.0}
-    first = [*run.learner_names, "actor-0"]
-    try:
-        group = cluster.reserve([*[of_learner] * run.learners, of_actor])
-        for name in run.names:
-            takes = of_learner if name in run.learner_names else of_actor
-            place = (group, first.index(name)) if name in first else (None, -1)
-            cluster.create(name, Member, (run, name), takes, *place)
-    except Exception as error:
-        cluster.remove(run.names)
-        cluster.release()
-        raise ClusterError(f"Ray refuses the run: {error}") from error
-
-
-def _amounts(text: str) -> dict[str, float]:
-    return {name: float(amount) for name, amount in pairs(text).items()}
 
 
 @contextlib.contextmanager
@@ -233,22 +198,6 @@ def _code(given: Given) -> Iterator[Path]:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
         yield Path(folder)
-
-
-def _print_process(name: str, seen: Seen | None) -> None:
-    if seen is None:
-        print(f"{name:12} waits for room, or its node was lost")
-        return
-    print_process(seen.state, seen.host)
-
-
-def _last_state(job: Job, name: str) -> ProcessState | None:
-    """Returns a process's state when the run left Ray; None if this machine does not have it."""
-    try:
-        node_state = files.read_state(files.state_path(job.logdir, f"node-{name}"))
-    except (OSError, ValueError):
-        return None
-    return node_state.processes[name] if node_state else None
 
 
 def _old_log(job: Job, name: str) -> bytes:

@@ -1,257 +1,204 @@
-"""Everything that --engine=ray needs of Ray. Only this module imports it, and only when it is used.
+"""What --engine=ray keeps in a cluster: a run's manager, which has the Ray actors of its processes.
 
-The run's processes are detached, named Ray actors in a namespace of the run, so they outlive the
-command that submitted them, and later commands can find them.
+The manager is a detached, named Ray actor, so it outlives the command that submitted the run, and
+later commands can find it. It creates a Ray actor for each process, which Ray ends with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.config.addresses import split_host_port
+from impala_tf.frontend.engines.ray_member import Member, Run, Seen
 from impala_tf.frontend.runner import ClusterError
-from impala_tf.machine.supervision import STOP_TIMEOUT_S, ProcessState
+from impala_tf.machine.supervision import STOP_TIMEOUT_S
 
 ANSWER_S = 5.0
 """How long a Ray actor has to answer. If it does not, it waits for room, or its node is lost."""
-FAREWELL_S = 10.0
-"""How long actors may take to hear from a learner that the run is over, and to exit."""
-_POLL_S = 0.5
-_REMOVER = "remover"
+BUSY_S = 60.0
+"""How long a learner has to answer a stop on a busy node: if it does not, it saves nothing."""
+_FAREWELL_S = 10.0
+"""How long processes may take to hear from a learner that the run is over, and to exit."""
+_POLL_S = 1.0
+_MANAGER = "manager"
+_HEAD = {"node:__internal_head__": 0.001}  # the manager is not lost unless the cluster is
 _THREADS = 8  # for each Ray actor, so that it can answer several others at once
 _OWN_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
-class Run(NamedTuple):
-    """A run, as all of its processes know it."""
+class Manager:
+    """The Ray actor of a run. It tells the processes where the learners are, and ends the run.
 
-    namespace: str
-    """The namespace of its Ray actors, which are called like its processes: learner-0, actor-2."""
-    logdir: str
-    """Absolute, on every node."""
-    credentials: str
-    """Folder of the certificates on learner 0's node; absolute."""
-    learners: int
-    actors: int
-    flags: tuple[str, ...]
-    """The flags of every process, and --max_hours."""
-    started_unix_s: float
-
-    @property
-    def learner_names(self) -> list[str]:
-        """The names of the learners."""
-        return [f"learner-{task}" for task in range(self.learners)]
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all processes, learners first."""
-        return [*self.learner_names, *(f"actor-{task}" for task in range(self.actors))]
-
-
-class Seen(NamedTuple):
-    """What the Ray actor of a process reports."""
-
-    state: ProcessState
-    host: str
-    """The address of its node."""
-    status: str
-    """Learner 0's status.json; '' if there is none, and for other processes."""
-    is_over: bool
-    """Whether the process has ended for good; its state is then in the logdir, if possible."""
-
-
-class Cluster:
-    """The Ray actors of one run, by name.
+    Learners and the first actor share a placement group, so they get room together.
 
     Args:
-      namespace: the run's namespace.
+      run: the run.
+      takes: {role: {resource: amount}} of a process.
     """
 
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
-        self._handles: dict[str, Any] = {}
-
-    def reserve(self, bundles: Sequence[Mapping[str, float]]) -> Any:
-        """Asks for room for all bundles at once, now or later; returns Ray's placement group."""
+    def __init__(self, run: Run, takes: Mapping[str, Mapping[str, float]]) -> None:
         from ray.util.placement_group import placement_group
 
-        return placement_group(
-            [dict(bundle) for bundle in bundles],
-            strategy="PACK",
-            name=self.namespace,
-            lifetime="detached",
+        self._run = run
+        self._seen: dict[str, Seen] = {}
+        self._is_stopping = False
+        self._group = placement_group(
+            [dict(takes[_role(name)]) for name in self._first], strategy="PACK"
         )
+        self._members = {name: self._create(name, takes[_role(name)]) for name in run.names}
+        threading.Thread(target=self._manage, daemon=True).start()
 
-    def create(
-        self,
-        name: str,
-        kind: type,
-        arguments: Sequence[Any],
-        resources: Mapping[str, float],
-        group: Any = None,
-        bundle: int = -1,
-    ) -> None:
-        """Creates a Ray actor as soon as it has room, and again whenever its node is lost.
+    def look(self) -> dict[str, Seen]:
+        """Returns what the Ray actors of processes that have room report."""
+        return self._seen
 
-        Args:
-          name: a unique name in the run.
-          kind: the class.
-          arguments: the arguments of its constructor.
-          resources: the resources it takes of its node.
-          group: the result of `reserve`; None for any node.
-          bundle: the index of the bundle in the group.
-        """
+    def log(self, name: str, offset: int | None) -> tuple[int | None, bytes]:
+        """Returns the answer of a process's `Member.log`, or nothing new if it does not answer."""
+        answer: tuple[int | None, bytes]
+        answer = self._ask([name], "log", offset).get(name, (offset, b""))
+        return answer
+
+    def stop(self) -> bool:
+        """Lets the run end; returns whether learner 0 will write a checkpoint."""
+        answers = self._ask(self._run.learner_names, "stop", answer_s=BUSY_S)
+        self._is_stopping = True
+        return "learner-0" in answers
+
+    @property
+    def _first(self) -> list[str]:
+        return [*self._run.learner_names, "actor-0"]
+
+    def _create(self, name: str, takes: Mapping[str, float]) -> Any:
+        """Creates the Ray actor of a process, which Ray creates again when its node is lost."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         options: dict[str, Any] = {"num_cpus": 0}
-        custom = {key: amount for key, amount in resources.items() if key not in _OWN_OPTIONS}
-        options |= {_OWN_OPTIONS[key]: resources[key] for key in resources.keys() - custom.keys()}
-        if group is not None:
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, bundle)
-        self._handles[name] = (
-            ray.remote(kind)
-            .options(
-                name=name, namespace=self.namespace, lifetime="detached", max_restarts=-1,
-                max_concurrency=_THREADS, resources=custom, **options,
-            )
-            .remote(*arguments)
-        )  # fmt: skip
+        options |= {own: takes[key] for key, own in _OWN_OPTIONS.items() if key in takes}
+        if name in self._first:
+            place = PlacementGroupSchedulingStrategy(self._group, self._first.index(name))
+            options["scheduling_strategy"] = place
+        custom = {key: amount for key, amount in takes.items() if key not in _OWN_OPTIONS}
+        actor = ray.remote(Member).options(
+            max_restarts=-1, max_concurrency=_THREADS, resources=custom, **options
+        )
+        return actor.remote(self._run, name)
 
-    def has(self, name: str) -> bool:
-        """Tells whether there is such a Ray actor, with or without room."""
-        self._handles.pop(name, None)
-        return self._handle(name) is not None
-
-    def ask(
+    def _ask(
         self, names: Iterable[str], method: str, *arguments: Any, answer_s: float = ANSWER_S
     ) -> dict[str, Any]:
-        """Calls a method of several Ray actors; returns {name: answer} of those that answer.
-
-        Args:
-          names: the names of the Ray actors.
-          method: the name of the method.
-          *arguments: the arguments of the method.
-          answer_s: how long they have to answer.
-        """
+        """Calls a method of several Ray actors; returns {name: answer} of those that answer."""
         import ray
         from ray.exceptions import RayActorError
 
-        handles = {name: handle for name in names if (handle := self._handle(name)) is not None}
-        calls = {getattr(each, method).remote(*arguments): name for name, each in handles.items()}
+        calls = {getattr(self._members[name], method).remote(*arguments): name for name in names}
         if not calls:
             return {}
         ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=answer_s)
         answers = {}
         for call in ready:
-            try:
+            with contextlib.suppress(RayActorError):  # its node was lost
                 answers[calls[call]] = ray.get(call)
-            except RayActorError:  # its node was lost, or it was removed
-                self._handles.pop(calls[call], None)
         return answers
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Ends Ray actors for good, even those without room."""
-        import ray
-
-        for name in names:
-            if (handle := self._handle(name)) is not None:
-                ray.kill(handle, no_restart=True)
-            self._handles.pop(name, None)
-
-    def release(self) -> None:
-        """Frees the room of the placement group, which also ends the Ray actors in it."""
-        import ray
-
+    def _manage(self) -> None:
         try:
-            group = ray.util.get_placement_group(self.namespace)
-        except ValueError:
-            return  # another process has freed it
-        ray.util.remove_placement_group(group)
+            while not self._is_stopping and not self._over("learner-0"):
+                self._look_around()
+                time.sleep(_POLL_S)
+            self._end()
+        except Exception:
+            traceback.print_exc()
+            os._exit(1)  # Ray starts the run again, which resumes
 
-    def leave(self, name: str) -> None:
-        """Ends the Ray actor that calls this for good, and frees the room of its group.
+    def _look_around(self) -> None:
+        """Looks at all processes, and tells those that do not know it where the learners are."""
+        run = self._run
+        self._seen = self._ask(run.names, "look")
+        learners = [self._seen[name].address for name in run.learner_names if name in self._seen]
+        if len(learners) < run.learners:
+            return
+        waiting = [name for name, seen in self._seen.items() if seen.learners != learners]
+        contents = self._ask(["learner-0"], "certificates").get("learner-0") if waiting else {}
+        for name in waiting:
+            if name == "learner-0":
+                self._ask([name], "tell", learners, {})
+            elif contents:
+                self._ask([name], "tell", learners, contents[_role(name)])
 
-        The caller cannot do both itself, as either may end it. So a Ray actor outside the group
-        does both, even if the caller is lost as soon as this returns.
+    def _over(self, name: str) -> bool:
+        return name in self._seen and self._seen[name].is_over
 
-        Args:
-          name: the name of the caller, the last Ray actor of the run.
-        """
+    def _end(self) -> None:
+        """Stops what is still running, learners first, and removes the run from Ray."""
         import ray
 
-        remover = (
-            ray.remote(_Remover)
-            .options(name=_REMOVER, namespace=self.namespace, lifetime="detached", num_cpus=0)
-            .remote(self.namespace, name)
-        )
-        # Ray never starts an actor whose creator ends too early.
-        ray.wait([remover.__ray_ready__.remote()])
+        run, learners = self._run, self._run.learner_names
+        if not self._is_stopping:  # learners of a group end together, and tell their actors
+            self._wait_until_over(learners, _FAREWELL_S)
+        self._ask(learners, "stop")
+        self._wait_until_over(learners, STOP_TIMEOUT_S)
+        there = list(self._seen)
+        if not self._is_stopping:
+            self._wait_until_over(there, _FAREWELL_S)
+        self._ask(there, "stop")
+        self._wait_until_over(there, STOP_TIMEOUT_S)
+        ray.kill(ray.get_actor(_MANAGER, namespace=run.namespace), no_restart=True)
 
-    def _handle(self, name: str) -> Any:
-        import ray
-
-        if name not in self._handles:
-            try:
-                self._handles[name] = ray.get_actor(name, namespace=self.namespace)
-            except ValueError:
-                return None
-        return self._handles[name]
-
-
-class _Remover:
-    """The Ray actor that removes a run's last Ray actor, its room, and itself."""
-
-    def __init__(self, namespace: str, name: str) -> None:
-        cluster = Cluster(namespace)
-        cluster.remove([name])
-        cluster.release()
-        cluster.remove([_REMOVER])
-
-
-def end(cluster: Cluster, run: Run, patience_s: float, itself: str = "") -> None:
-    """Stops what is still running, learners first, and removes the run from Ray.
-
-    Args:
-      cluster: the connected cluster.
-      run: the run.
-      patience_s: how long actors may take to end by themselves.
-      itself: the process whose Ray actor calls this, if one does. It must be over, and this call
-        does not return.
-    """
-    others = [name for name in run.names if name != itself]
-    answers = cluster.ask(others, "look")
-    cluster.remove(name for name in others if name not in answers)
-    learners = [name for name in run.learner_names if name in answers]
-    # Learners of a group end together; then the remaining ones are told to stop.
-    _wait_until_over(cluster, learners, FAREWELL_S if itself else 0)
-    cluster.ask(learners, "stop")
-    _wait_until_over(cluster, learners, STOP_TIMEOUT_S)
-    _wait_until_over(cluster, answers, patience_s)
-    cluster.ask(answers, "stop")
-    _wait_until_over(cluster, answers, STOP_TIMEOUT_S)
-    cluster.remove(others)
-    if itself:
-        cluster.leave(itself)
-    else:
-        cluster.release()
-
-
-def _wait_until_over(cluster: Cluster, names: Iterable[str], timeout_s: float) -> None:
-    """Waits for the processes that answer; the nodes of the others are lost."""
-    names = list(names)
-    until_s = time.monotonic() + timeout_s
-    while names and time.monotonic() < until_s:
-        seen: dict[str, Seen] = cluster.ask(names, "look")
-        names = [name for name in names if name in seen and not seen[name].is_over]
-        if names:
+    def _wait_until_over(self, names: Iterable[str], timeout_s: float) -> None:
+        """Waits for the processes that answer; the nodes of the others are lost."""
+        until_s = time.monotonic() + timeout_s
+        while time.monotonic() < until_s:
+            self._seen |= (seen := self._ask(names, "look"))
+            if all(each.is_over for each in seen.values()):
+                return
             time.sleep(_POLL_S)
+
+
+def _role(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def create(run: Run, takes: Mapping[str, Mapping[str, float]]) -> None:
+    """Creates the manager of a run. Raises an error of Ray, and then leaves nothing there."""
+    import ray
+
+    manager = (
+        ray.remote(Manager)
+        .options(
+            name=_MANAGER, namespace=run.namespace, lifetime="detached", max_restarts=-1,
+            max_concurrency=_THREADS, num_cpus=0, resources=_HEAD,
+        )
+        .remote(run, takes)
+    )  # fmt: skip
+    ray.get(manager.__ray_ready__.remote())
+
+
+def ask(run: Run, method: str, *arguments: Any) -> Any:
+    """Calls a method of a run's manager; returns its answer, or None once the run has left Ray.
+
+    Raises:
+      ClusterError: it does not answer.
+    """
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError
+
+    try:
+        manager = ray.get_actor(_MANAGER, namespace=run.namespace)
+        return ray.get(getattr(manager, method).remote(*arguments), timeout=2 * BUSY_S)
+    except (ValueError, RayActorError):
+        return None
+    except GetTimeoutError:
+        raise ClusterError(f"the run on Ray does not answer within {2 * BUSY_S:g} s") from None
 
 
 def connect(address: str, code: Path | None = None) -> str:
@@ -307,13 +254,6 @@ def disconnect() -> None:
     import ray
 
     ray.shutdown()
-
-
-def node_address() -> str:
-    """Returns the address at which other nodes reach this Ray actor's node."""
-    import ray
-
-    return str(ray.util.get_node_ip_address())
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,8 +1,7 @@
-"""The Ray actor of a process: keeps the process alive on the node where Ray has placed it.
+"""The Ray actor of a process: runs the process's node of the job where Ray has placed it.
 
-When its node is lost, Ray creates it again elsewhere. It asks the learners' Ray actors for their
-addresses, and starts its process as a node of a job does (`join`), again with the new addresses
-when a learner has moved.
+When its Ray node is lost, Ray creates it again elsewhere. It starts its process as `--join` does,
+as soon as it is told where the learners are, and again when a learner has moved.
 """
 
 from __future__ import annotations
@@ -16,29 +15,70 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from impala_tf.config import ConfigError, command_line
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import join
-from impala_tf.frontend.engines import ray_cluster
-from impala_tf.frontend.engines.ray_cluster import FAREWELL_S, Run, Seen, end
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.supervisor import NodeSupervisor
 from impala_tf.logdir import Logdir, replace_file
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import ProcessState
 
-_ASK_S, _ASK_BEFORE_START_S = 5.0, 1.0
-"""How often to ask for the addresses of the learners."""
+_POLL_S = 0.5
 _LOG_BYTES = 20_000
 _MOST_BYTES = 1 << 20
 # Neither Ray's own workers nor the kernel's outgoing connections use these ports.
 _FREE_PORTS = range(20_000, 32_767)
 
 
+class Run(NamedTuple):
+    """A run, as all of its processes know it."""
+
+    namespace: str
+    """The namespace of its manager."""
+    logdir: str
+    """Absolute, on every node."""
+    credentials: str
+    """Folder of the certificates on learner 0's node; absolute."""
+    learners: int
+    actors: int
+    flags: tuple[str, ...]
+    """The flags of every process, and --max_hours."""
+    started_unix_s: float
+
+    @property
+    def learner_names(self) -> list[str]:
+        """The names of the learners."""
+        return [f"learner-{task}" for task in range(self.learners)]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all processes, learners first."""
+        return [*self.learner_names, *(f"actor-{task}" for task in range(self.actors))]
+
+
+class Seen(NamedTuple):
+    """What the Ray actor of a process reports."""
+
+    state: ProcessState
+    host: str
+    """The address of its node."""
+    address: str
+    """Where a learner listens, host:port; '' for an actor."""
+    learners: list[str]
+    """The addresses of the learners that it was told."""
+    status: str
+    """Learner 0's status.json; '' if there is none, and for other processes."""
+    is_over: bool
+    """Whether the process has ended for good; its state is then in the logdir, if possible."""
+
+
 class Member:
-    """The Ray actor of a process. Others call its methods; its own threads do the work.
+    """The Ray actor of a process. The run's manager calls its methods; a thread does the work.
 
     Args:
       run: the run.
@@ -46,37 +86,24 @@ class Member:
     """
 
     def __init__(self, run: Run, name: str) -> None:
+        import ray
+
         self._run, self._name = run, name
         self._job, _, self._task = name.partition("-")
-        self._cluster = ray_cluster.Cluster(run.namespace)
-        self._host = ray_cluster.node_address()
+        self._host = str(ray.util.get_node_ip_address())
         # Stored, because Ray may replace the code's folder by an equal one, and then cwd() fails.
         self._workdir = str(Path.cwd())
-        is_learner = self._job == "learner"
-        self._address = host_port(self._host, _free_port()) if is_learner else None
+        self._address = host_port(self._host, _free_port()) if self._job == "learner" else ""
         # The logdir may be shared, so only learner 0 keeps credentials there. mkdtemp makes it
         # 0700.
         is_first = name == "learner-0"
         folder = run.credentials if is_first else tempfile.mkdtemp(prefix=f"impala-{name}-")
         self._credentials = Path(folder)
-        self._learners: list[str] = []  # their addresses, as the process knows them
+        self._learners: list[str] = []  # their addresses, as it was told
         self._supervisor: NodeSupervisor | None = None
         self._failure: ProcessState | None = None
-        self._told_to_stop = self._ended = False
-        for work in (self._keep_running, self._follow_learners):
-            threading.Thread(target=work, daemon=True).start()
-
-    def address(self) -> str | None:
-        """Returns the host:port of this learner; None for an actor."""
-        return self._address
-
-    def credentials(self, role: str) -> dict[str, bytes]:
-        """Returns {name: content} of the certificates of a role; {} until learner 0 has them."""
-        names = certificates.ACTOR_FILES if role == "actor" else certificates.LEARNER_FILES
-        try:
-            return {name: (self._credentials / name).read_bytes() for name in names}
-        except FileNotFoundError:
-            return {}
+        self._told_to_stop = self._is_over = False
+        threading.Thread(target=self._keep_running, daemon=True).start()
 
     def look(self) -> Seen:
         """Returns the state of the process."""
@@ -84,7 +111,31 @@ class Member:
         if self._name == "learner-0":
             with contextlib.suppress(OSError):
                 status = Logdir(Path(self._run.logdir)).status().read_text()
-        return Seen(self._state(), self._host, status, self._ended)
+        return Seen(self._state(), self._host, self._address, self._learners, status, self._is_over)
+
+    def certificates(self) -> dict[str, dict[str, bytes]]:
+        """Returns {role: {file name: content}}; {} until learner 0, which this is, has them."""
+        names = {"actor": certificates.ACTOR_FILES, "learner": certificates.LEARNER_FILES}
+        try:
+            return {
+                role: {name: (self._credentials / name).read_bytes() for name in files_of_role}
+                for role, files_of_role in names.items()
+            }
+        except FileNotFoundError:
+            return {}
+
+    def tell(self, learners: list[str], contents: Mapping[str, bytes]) -> None:
+        """Starts the process, or lets it start again if a learner has moved.
+
+        Args:
+          learners: the host:port of all learners.
+          contents: {file name: content} of the certificates of its role; {} for learner 0.
+        """
+        for name, content in contents.items():
+            replace_file(self._credentials / name, content)
+        self._learners = learners
+        if self._supervisor is not None:
+            self._supervisor.leave()
 
     def log(self, offset: int | None) -> tuple[int, bytes]:
         """Returns the next offset, and the output of the process after `offset` bytes.
@@ -110,27 +161,26 @@ class Member:
 
     def _keep_running(self) -> None:
         try:
-            while not self._told_to_stop and self._run_once():
+            while self._run_once():
                 pass
         except ConfigError as error:
             self._failure = ProcessState(self._name, "refused", detail=str(error))
         except Exception as error:
             traceback.print_exc()  # into Ray's log
             self._failure = ProcessState(self._name, "failed", detail=repr(error))
-        finally:
-            if self._name != "learner-0":
-                shutil.rmtree(self._credentials)
-            self._ended = True
-        if self._name == "learner-0":
-            self._end_run()
+        while self._failure is not None and not self._told_to_stop:  # the logdir may not say it
+            time.sleep(_POLL_S)
+        if self._name != "learner-0":
+            shutil.rmtree(self._credentials, ignore_errors=True)
+        self._is_over = True
 
     def _run_once(self) -> bool:
         """Runs the process until it is over; returns whether to start it with new addresses."""
-        while len(self._learners) < self._run.learners or not self._has_credentials():
-            if self._told_to_stop:
-                return False
-            time.sleep(_ASK_BEFORE_START_S)
-        run, learners = self._run, list(self._learners)
+        while not self._learners and not self._told_to_stop:
+            time.sleep(_POLL_S)
+        if self._told_to_stop:
+            return False
+        run, learners = self._run, self._learners
         given = command_line.parse(
             [*run.flags, f"--job_name={self._job}", f"--task={self._task}", "--actors_per_node=1",
              f"--learner_hosts={','.join(learners)}", f"--credentials={self._credentials}"]
@@ -145,34 +195,6 @@ class Member:
             supervisor.leave()
         supervisor.run()
         return supervisor.has_left or self._name not in supervisor.node.states
-
-    def _follow_learners(self) -> None:
-        """Asks for the learners' addresses, and lets the process leave if one has moved."""
-        while not self._ended:
-            answers = self._cluster.ask(self._run.learner_names, "address")
-            found = [answers[name] for name in self._run.learner_names if name in answers]
-            if len(found) == self._run.learners and found != self._learners:
-                self._learners = found
-                if self._supervisor is not None:
-                    self._supervisor.leave()
-            time.sleep(_ASK_S if self._learners else _ASK_BEFORE_START_S)
-
-    def _has_credentials(self) -> bool:
-        """Copies this role's certificates here; returns whether learner 0 has them already."""
-        if self._name == "learner-0":
-            return True
-        answers = self._cluster.ask(["learner-0"], "credentials", self._job)
-        contents: dict[str, bytes] = answers.get("learner-0", {})
-        for name, content in contents.items():
-            replace_file(self._credentials / name, content)
-        return bool(contents)
-
-    def _end_run(self) -> None:
-        """Removes the run from Ray, once somebody can see how it ended."""
-        while self._failure is not None and not self._told_to_stop:  # the logdir may not say it
-            time.sleep(_ASK_S)
-        finished = self._state().state == "finished"
-        end(self._cluster, self._run, FAREWELL_S if finished else 0, self._name)
 
     def _state(self) -> ProcessState:
         if self._failure is not None:
