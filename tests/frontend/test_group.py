@@ -2,7 +2,7 @@
 
 import http.client
 import json
-import socket
+import shutil
 import threading
 import time
 
@@ -11,7 +11,7 @@ import pytest
 from impala_tf.frontend.node import group
 from impala_tf.frontend.node.gathering import Gathering, Times
 from impala_tf.frontend.node.group import Membership
-from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
+from impala_tf.frontend.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import (
     GroupInfo,
     ProcessSpec,
@@ -22,14 +22,12 @@ from impala_tf.frontend.node.state import (
     write,
 )
 from impala_tf.frontend.node.supervisor import NodeSupervisor
+from impala_tf.machine import certificates
 from impala_tf.machine.supervision import GiveUpError, ProcessState
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
-from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-KEY = b"a key of the run's learners"
 
 
 def group_info(number, size, port):
@@ -40,7 +38,7 @@ def group_info(number, size, port):
 def learners(tmp_path):
     """Yields `start`, which runs a learner's supervisor in a thread, and `join`."""
     port, threads, supervisors, nodes = free_port(), [], [], []
-    (tmp_path / "learner.key").write_text("secret")
+    certificates.create(tmp_path / "credentials")
 
     def start(rank, script, size=2, **changes):
         code = f"import os; os.execvp('sh', ['sh', '-c', {script!r}])"
@@ -48,7 +46,7 @@ def learners(tmp_path):
             f"learner-{rank}", "h", ("-c", code), group=group_info(rank, size, port), **changes
         )
         node = f"node-{rank}"
-        orders = new_orders("run", node, tmp_path, [process], credentials=str(tmp_path))
+        orders = new_orders("run", node, tmp_path, [process])
         path = orders_path(tmp_path, orders.node)
         path.parent.mkdir(exist_ok=True)
         write(path, orders)
@@ -96,8 +94,8 @@ def test_a_learner_without_restarts_ends_the_group_and_is_named(learners):
 
 @pytest.fixture
 def key_folder(tmp_path):
-    (tmp_path / "learner.key").write_text("secret")
-    return tmp_path
+    certificates.create(tmp_path / "credentials")
+    return tmp_path / "credentials"
 
 
 def member(rank, port, folder, patience_s, run_id="run"):
@@ -125,10 +123,10 @@ def test_the_patience_starts_again_with_every_attempt(key_folder):
 def test_a_learner_that_is_cut_off_waits_for_as_long_as_that_lasts(key_folder, monkeypatch):
     """A network that is cut for an hour ended it for good, or later even the whole run."""
 
-    def unreachable(*_):
+    def unreachable(*_, **message):
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr(group, "ask", unreachable)
+    monkeypatch.setattr(Client, "ask", unreachable)
     monkeypatch.setattr(group, "POLL_S", 0.0)
     clock = Clock()
     events: list[str] = []
@@ -145,7 +143,8 @@ def test_a_learner_that_is_cut_off_waits_for_as_long_as_that_lasts(key_folder, m
         assert not second.gather(lambda: hours_later(24))
         assert "has waited 100 s for learner-0, which is unreachable at 127.0.0.1" in events[0]
         # If nobody is there on learner 0's machine, the run has ended.
-        monkeypatch.setattr(group, "ask", refused := Refused())
+        refused = Refused()
+        monkeypatch.setattr(Client, "ask", refused.ask)
         with pytest.raises(GiveUpError, match=r"waited \d+ min for learner-0"):
             second.gather(lambda: hours_later(48))
         calls = refused.calls
@@ -171,11 +170,11 @@ class Asked:
 
 
 class Refused:
-    """Stands for `ask` where nobody listens; counts its calls."""
+    """Stands for a client where nobody listens; counts its calls."""
 
     calls = 0
 
-    def __call__(self, *_):
+    def ask(self, *_, **message):
         self.calls += 1
         raise ConnectionRefusedError("refused")
 
@@ -245,46 +244,30 @@ def raw(port, method, path, body=b"", headers=None):
 
 
 @pytest.fixture
-def rendezvous(monkeypatch):
-    monkeypatch.setattr("impala_tf.frontend.node.rendezvous.MAX_UNSIGNED", 20)
-    address = Address("127.0.0.1", free_port(), KEY)
+def rendezvous(key_folder):
+    address = Address("127.0.0.1", free_port(), "run", key_folder)
     server = RendezvousServer(address, Gathering(2))
     yield address, server
     server.close()
 
 
-def test_requests_without_the_runs_key_are_refused(rendezvous):
+def test_only_learners_of_the_run_are_answered(rendezvous, key_folder, tmp_path):
+    """Neither its actors, nor those of other runs, nor a server of another run is trusted."""
     address, server = rendezvous
-    for method in ("GET", "PUT", "DELETE", "POST"):
-        assert raw(address.port, method, "/global/0", b"{}")[0] == 403
-        signed_for_another = {"X-Signature": "0" * 64}
-        assert raw(address.port, method, "/leave", b"{}", signed_for_another)[0] == 403
-    with pytest.raises(ConnectionRefusedError):
-        ask(address._replace(key=b"another run's"), "/leave", {"reason": "x"})
+    certificates.create(tmp_path / "other")
+    actor = tmp_path / "actor"
+    actor.mkdir()
+    shutil.copy(key_folder / "ca.pem", actor)
+    shutil.copy(key_folder / "actor.key", actor / "learner.key")
+    for changed in (
+        {"credentials": actor},
+        {"credentials": tmp_path / "other"},
+        {"run_id": "another"},
+    ):
+        with pytest.raises(ConnectionRefusedError, match="serves another run"):
+            Client(address._replace(**changed)).ask("leave", reason="x")
     assert server.gathering.join(0, "a")["over"] == ""
-
-
-def test_a_recorded_request_does_not_work_again(rendezvous, monkeypatch):
-    """Whoever can read the learners' network ended the group."""
-    address, _ = rendezvous
-    sent, send = [], http.client.HTTPConnection.send
-
-    def recorded(connection, data):
-        sent.append(data)
-        send(connection, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(http.client.HTTPConnection, "send", recorded)
-        assert ask(address, "/join", {"learner": 0, "attempt": "a"})["missing"] == [1]
-    nonce, *request = sent
-    for parts in ([nonce, b"".join(request)], [b"".join(request)]):
-        with socket.create_connection(address[:2]) as replay:
-            for part in parts:
-                replay.sendall(part)
-                answer = http.client.HTTPResponse(replay)
-                answer.begin()
-                answer.read()
-            assert answer.status == 403
+    assert Client(address).ask("join", number=0, attempt="a")["missing"] == [1]
 
 
 def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):
@@ -301,12 +284,11 @@ def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):
         proxy.close()
 
 
-def test_a_learner_whose_packets_come_from_another_address_takes_part(tmp_path):
+def test_a_learner_whose_packets_come_from_another_address_takes_part(key_folder):
     """As behind NAT: all packets come from 127.0.0.1, which is no learner's `ip`."""
-    (tmp_path / "learner.key").write_text("secret")
     hosts, port = ("127.0.0.2", "192.0.2.2"), free_port()
     members = [
-        Membership(GroupInfo(number, hosts, hosts, port), "run", tmp_path, print)
+        Membership(GroupInfo(number, hosts, hosts, port), "run", key_folder, print)
         for number in range(2)
     ]
     started = []
@@ -322,25 +304,4 @@ def test_a_learner_whose_packets_come_from_another_address_takes_part(tmp_path):
         assert started == [True, True]
     finally:
         for each in members:
-            each.close()
-
-
-def test_connections_without_a_signed_request_are_bounded(rendezvous):
-    """Each takes a thread. Strangers must not use them up, and not keep a learner out either.
-
-    An address from which a learner has come is no better than others.
-    """
-    address, _ = rendezvous
-    assert ask(address, "/join", {"learner": 0, "attempt": "a"})["missing"] == [1]
-    before = threading.active_count()
-    idle = [socket.create_connection(address[:2]) for _ in range(100)]
-    try:
-        for each in idle[:80]:
-            each.settimeout(30.0)
-            assert each.recv(1) == b"", "it is kept open"
-        wait_until(lambda: threading.active_count() <= before + 20, what="end of their threads")
-        assert ask(address, "/join", {"learner": 0, "attempt": "a"})["missing"] == [1]
-        assert raw(address.port, "GET", "/global/0")[0] == 403
-    finally:
-        for each in idle:
             each.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from impala_tf.frontend.node.gathering import Gathering
 from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import GroupInfo
+from impala_tf.machine import certificates
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT
 
@@ -27,10 +29,11 @@ print(HorovodGroup().gather("met"))
 """
 
 
-def test_two_learners_meet_without_a_server_of_horovod() -> None:
+def test_two_learners_meet_without_a_server_of_horovod(tmp_path: Path) -> None:
     """CVE-2024-10190 and CVE-2026-31234: it unpickles what its servers get."""
     pytest.importorskip("horovod")
-    address = Address("127.0.0.1", free_port(), b"key")
+    certificates.create(tmp_path / "credentials")
+    address = Address("127.0.0.1", free_port(), "run", tmp_path / "credentials")
     server, proxy = RendezvousServer(address, Gathering(2)), StoreProxy(address)
     try:
         learners = [

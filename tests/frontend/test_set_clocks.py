@@ -15,6 +15,7 @@ from impala_tf.frontend.node.supervisor import earlier_states
 from impala_tf.frontend.record import load
 from impala_tf.frontend.runner import LocalRunner
 from impala_tf.frontend.status import look
+from impala_tf.machine import certificates
 from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
 from tests.frontend.test_supervisor import LEARNER, shell, supervise  # noqa: F401
 from tests.helpers.ports import free_port
@@ -46,13 +47,13 @@ def test_max_hours_count_from_the_launch_after_a_supervisor_has_started_again(su
 
 def test_a_learner_that_hangs_is_killed(tmp_path):
     """It had started in the future, so it did not seem to run for long."""
-    (tmp_path / "learner.key").write_text("secret")
+    certificates.create(tmp_path / "credentials")
     times, port = Times(hung_s=0.5, ask_s=0.1), free_port()
+    places = [GroupInfo(number, ("127.0.0.1",) * 2, ("h",) * 2, port) for number in (0, 1)]
     members = [
-        Membership(GroupInfo(number, ("127.0.0.1",) * 2, ("h",) * 2, port), "run", tmp_path,
-                   lambda text: None, False, times)
-        for number in (0, 1)
-    ]  # fmt: skip
+        Membership(place, "run", tmp_path / "credentials", lambda text: None, False, times)
+        for place in places
+    ]
     command = Command("learner-0", ("sleep", "1000"), str(tmp_path), str(tmp_path / "log"))
     process = SupervisedProcess(command, before_start=members[0].gather)
     ended = threading.Event()

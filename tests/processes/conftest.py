@@ -14,6 +14,7 @@ from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import GroupInfo
 from impala_tf.learner.group import LearnerGroup
+from impala_tf.machine import certificates
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.learner_parts import LearnerParts
 from tests.helpers.ports import free_port
@@ -51,9 +52,13 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
 
 
 @pytest.fixture
-def start_pair(start: Callable[..., Run]) -> Iterator[Callable[..., tuple[list[str], list[Run]]]]:
+def start_pair(
+    start: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., tuple[list[str], list[Run]]]]:
     """Starts two learners that form a group, without supervisors; returns their addresses, too."""
-    address = Address("127.0.0.1", free_port(), b"key")
+    folder = tmp_path_factory.mktemp("rendezvous") / "credentials"
+    certificates.create(folder)
+    address = Address("127.0.0.1", free_port(), "run", folder)
     server, proxy = RendezvousServer(address, Gathering(2)), StoreProxy(address)
 
     def make(

@@ -86,7 +86,7 @@ class Gathering:
         self._over = ""
         self._done = False
         self._told_done: set[int] = set()
-        self._store: dict[str, bytes] = {}
+        self._store: dict[str, str] = {}
 
     def join(self, number: int, attempt: str) -> dict[str, Any]:
         """Registers a waiting learner, and returns what it should do.
@@ -171,17 +171,17 @@ class Gathering:
         with self._lock:
             return self._here(self._clock()).keys() <= self._told_done
 
-    def value(self, group: str, path: str) -> bytes | None:
+    def value(self, group: str, path: str) -> str | None:
         """Returns what a member of the group has stored at `path`, or None."""
         with self._lock:
             return self._store.get(path) if group == self._group else None
 
-    def put(self, group: str, path: str, value: bytes) -> None:
-        """Stores a value for the group. Raises ValueError for another group."""
+    def put(self, group: str, path: str, value: str) -> bool:
+        """Stores a value for the group; returns False if another group has started."""
         with self._lock:
-            if group != self._group:
-                raise ValueError("another group has started")
-            self._store[path] = value
+            if group == self._group:
+                self._store[path] = value
+            return group == self._group
 
     def _hear(self, number: int) -> float:
         if not 0 <= number < self._size:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 import os
 import secrets
 import threading
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.frontend.node.gathering import LEADER, TIMES, Gathering, Times
-from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
+from impala_tf.frontend.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import GroupInfo
 from impala_tf.machine import group_members
 from impala_tf.machine.addresses import interface_of
@@ -48,7 +46,7 @@ class Membership:
         Args:
           group: the learner's place among all learners.
           run_id: the run's id.
-          credentials: the folder with learner.key, which only learners have.
+          credentials: the folder with LEARNER_FILES.
           log_event: called with a line for the log.
           has_trained: whether an earlier supervisor has started this learner.
           times: how long to wait for what.
@@ -61,15 +59,14 @@ class Membership:
         self._log_event = log_event
         self._times = times
         self._clock = clock
-        secret = (credentials / "learner.key").read_bytes()
-        key = hashlib.sha256(b"rendezvous " + run_id.encode() + b"\n" + secret).digest()
-        self._rendezvous = Address(group.hosts[LEADER], group.rendezvous_port, key)
+        rendezvous = Address(group.hosts[LEADER], group.rendezvous_port, run_id, credentials)
         self._server: RendezvousServer | None = None
         if group.number == LEADER:
             size = len(group.hosts)
             gathering = Gathering(size, group.min_learners, has_trained, times, clock)
-            self._server = RendezvousServer(self._rendezvous, gathering)
-        self._proxy = StoreProxy(self._rendezvous)
+            self._server = RendezvousServer(rendezvous, gathering)
+        self._client = Client(rendezvous)
+        self._proxy = StoreProxy(rendezvous)
         self._attempt = ""
         self._members = Members(())
         self._was_member = has_trained
@@ -93,8 +90,8 @@ class Membership:
         lost_s: float | None = None  # when learner 0 became unreachable
         while not stopping():
             try:
-                answer = self._ask("/join", attempt)
-            except (OSError, http.client.HTTPException) as error:
+                answer = self._ask("join", attempt)
+            except OSError as error:
                 lost_s = self._clock() if lost_s is None else lost_s
                 missing = self._leader_is_unreachable(error, lost_s)
             else:
@@ -133,8 +130,8 @@ class Membership:
             if process.state.state not in ("running", "waiting") or not attempt:
                 continue
             try:
-                answer = self._ask("/watch", attempt)
-            except (OSError, http.client.HTTPException):
+                answer = self._ask("watch", attempt)
+            except OSError:
                 continue
             runs_s = process.runs_s
             if process.state.state != "running" or attempt != self._attempt:
@@ -158,7 +155,10 @@ class Membership:
     def end(self, state: ProcessState) -> None:
         """Tells the other learners if this one will not restart."""
         if state.state == "finished" and self._server is not None:
-            self._say_farewell(self._server.gathering)
+            self._server.gathering.finish()
+            until_s = time.monotonic() + _FAREWELL_S
+            while time.monotonic() < until_s and not self._server.gathering.has_told_all():
+                time.sleep(0.1)
         if state.state not in ("refused", "failed") or self._lost_leader:
             return
         reason = f"learner-{self._group.number}: {state.detail}"
@@ -166,8 +166,8 @@ class Membership:
             self._server.gathering.leave(reason)
             return
         try:
-            ask(self._rendezvous, "/leave", {"reason": reason})
-        except (OSError, http.client.HTTPException) as error:
+            self._client.ask("leave", reason=reason)
+        except OSError as error:
             self._log_event(f"could not tell the other learners: {error}")
 
     def close(self) -> None:
@@ -177,9 +177,10 @@ class Membership:
         if self._server is not None:
             self._server.close()
 
-    def _ask(self, path: str, attempt: str) -> dict[str, Any]:
-        message = {"learner": self._group.number, "attempt": attempt}
-        return ask(self._rendezvous, path, message)
+    def _ask(self, method: str, attempt: str) -> dict[str, Any]:
+        answer: dict[str, Any]
+        answer = self._client.ask(method, number=self._group.number, attempt=attempt)
+        return answer
 
     def _enter(self, group: dict[str, Any], attempt: str) -> None:
         """Stores who trains together, from the answer of `Gathering.join`."""
@@ -197,8 +198,8 @@ class Membership:
 
     def _leader_is_unreachable(self, error: Exception, since_s: float) -> str:
         """Returns what this learner waits for. Raises GiveUpError if waiting is useless."""
-        host, port, _ = self._rendezvous
-        text = f"learner-0, which is unreachable at {host}:{port} ({error})"
+        place = f"{self._group.hosts[LEADER]}:{self._group.rendezvous_port}"
+        text = f"learner-0, which is unreachable at {place} ({error})"
         # A network that was down for hours may be repaired; then this learner joins the group
         # again. But if learner 0's machine refuses the connection, the run has probably ended.
         may_return = self._was_member and not isinstance(error, ConnectionRefusedError)
@@ -207,12 +208,6 @@ class Membership:
             self._lost_leader = True  # learner 0 may train with the others, so the group continues
             raise GiveUpError(f"waited {waited_s / 60:.0f} min for {text}")
         return text
-
-    def _say_farewell(self, gathering: Gathering) -> None:
-        gathering.finish()
-        until_s = time.monotonic() + _FAREWELL_S
-        while time.monotonic() < until_s and not gathering.has_told_all():
-            time.sleep(0.1)
 
 
 def _names(numbers: Iterable[int]) -> str:

@@ -5,75 +5,156 @@ not say which attempt they belong to, so a learner that restarts early would fin
 the previous attempt. Therefore the supervisors gather first (see `gathering`). Each attempt has a
 name and a new, empty store, which learners of other attempts cannot use.
 
-Every request is signed with a key that only the run's learners have, together with a number that
-the server has given this connection for one request: a recorded request does not work again.
-Horovod's client cannot sign, so each supervisor runs a `StoreProxy` on its machine's loopback,
-which signs and forwards, and adds the attempt's name. Other users do not know the proxy's path.
+Learner 0's supervisor serves both with gRPC and a learner's TLS certificate; callers prove with a
+token that they have a learner's key. Horovod's client can do neither, so each supervisor runs a
+`StoreProxy` on its machine's loopback. Other users do not know the proxy's path.
 
-Standard library only. The store speaks the protocol of horovod.runner.http.http_server (0.28.1):
-GET, PUT and DELETE of /scope/key.
+The proxy speaks the protocol of horovod.runner.http.http_server (0.28.1): GET, PUT and DELETE of
+/scope/key.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import hashlib
 import hmac
-import http.client
 import json
+import os
 import secrets
 import socket
 import threading
-from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import grpc
+
+from impala_tf.config.addresses import host_port
 from impala_tf.frontend.node.gathering import Gathering
+from impala_tf.machine.addresses import is_here
+from impala_tf.machine.certificates import LEARNER_NAME
 
+_SERVICE = "impala.Rendezvous"
 _MAX_BODY_BYTES = 1 << 16
 _REQUEST_S = 5.0
-MAX_UNSIGNED = 256
-"""How many connections without a signed request may be open; each takes a thread."""
-_SIGNATURE, _NONCE = "X-Signature", "/nonce"
-_GROUP = "/group-"
+_THREADS = 16
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel does not wait for an earlier one's turn
+    ("grpc.max_receive_message_length", 4 * _MAX_BODY_BYTES),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+]
 
 
 class Address(NamedTuple):
-    """Where the rendezvous is, and the key for it."""
+    """Where the rendezvous of a run is, and what proves that one may take part."""
 
     host: str
     port: int
-    key: bytes
+    run_id: str
+    credentials: Path
+    """The folder with LEARNER_FILES of `certificates`, which only the run's learners have."""
+
+    @property
+    def token(self) -> str:
+        """What callers send. Raises OSError if the learner's key cannot be read."""
+        key = (self.credentials / "learner.key").read_bytes()
+        return hmac.new(key, f"rendezvous {self.run_id}".encode(), "sha256").hexdigest()
 
 
 class RendezvousServer:
     """Serves a Gathering and its store until it is closed."""
 
     def __init__(self, address: Address, gathering: Gathering) -> None:
-        """Binds to the address. Raises OSError if that fails.
+        """Listens. Raises OSError if the address or the credentials cannot be used.
 
-        Only the signature of a request decides who may take part, not its address: learners behind
-        NAT, in a tunnel or with several interfaces send from another address than their `ip`.
+        The addresses of callers do not matter: learners behind NAT, in a tunnel or with several
+        interfaces send from another one than their `ip`.
 
         Args:
           address: if the host is not this machine's own, because of NAT, binds to all addresses.
           gathering: answers the learners.
         """
         self.gathering = gathering
-        settings = {"gathering": gathering, "key": address.key}
-        handler = type("Handler", (_RendezvousHandler,), settings)
+        self._token = address.token
+        key, certificate = (
+            (address.credentials / name).read_bytes() for name in ("learner.key", "learner.pem")
+        )
+        methods = (gathering.join, gathering.watch, gathering.leave, gathering.put, gathering.value)
+        handlers = {
+            method.__name__: grpc.unary_unary_rpc_method_handler(self._answering(method))
+            for method in methods
+        }
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=_OPTIONS)
+        service = grpc.method_handlers_generic_handler(_SERVICE, handlers)
+        self._server.add_generic_rpc_handlers((service,))
+        host = address.host if is_here(address.host) else "0.0.0.0"
         try:
-            self._server = _Server((address.host, address.port), handler)
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-            self._server = _Server(("0.0.0.0", address.port), handler)
-        self.close = self._server.close
+            self._server.add_secure_port(
+                host_port(host, address.port), grpc.ssl_server_credentials([(key, certificate)])
+            )
+        except RuntimeError:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
+        self._server.start()
+
+    def close(self) -> None:
+        """Stops serving."""
+        self._server.stop(0).wait()
+
+    def _answering(
+        self, method: Callable[..., Any]
+    ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+            token = str(dict(context.invocation_metadata()).get("token", ""))
+            if not hmac.compare_digest(token.encode(), self._token.encode()):
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a learner of this run")
+            return json.dumps(method(**json.loads(request))).encode()
+
+        return answer
+
+
+class Client:
+    """Asks a RendezvousServer. Thread-safe."""
+
+    def __init__(self, address: Address) -> None:
+        """Connects when it is first used. Raises OSError if the credentials cannot be read."""
+        self._address = address
+        self._token = address.token
+        self._ca = (address.credentials / "ca.pem").read_bytes()
+        self._channel: grpc.Channel | None = None
+
+    def ask(self, method: str, **message: Any) -> Any:
+        """Calls a method of the `Gathering`; returns its answer.
+
+        Raises:
+          ConnectionRefusedError: nobody listens there, or not for this run.
+          OSError: the server is unreachable.
+        """
+        host, port, *_ = self._address
+        channel = self._channel
+        if channel is None:
+            options = [*_OPTIONS, ("grpc.ssl_target_name_override", LEARNER_NAME)]
+            channel = self._channel = grpc.secure_channel(
+                host_port(host, port), grpc.ssl_channel_credentials(self._ca), options
+            )
+        call = channel.unary_unary(f"/{_SERVICE}/{method}", None, None)
+        request, metadata = json.dumps(message).encode(), (("token", self._token),)
+        try:
+            return json.loads(call(request, timeout=_REQUEST_S, metadata=metadata))
+        except grpc.RpcError as error:
+            self._channel = None  # the next call connects again, at once
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise TimeoutError("timed out") from None
+            socket.create_connection((host, port), timeout=_REQUEST_S).close()
+            raise ConnectionRefusedError(
+                f"{host}:{port} serves another run ({error.details()})"
+            ) from None
 
 
 class StoreProxy:
-    """Signs the requests of this machine's learner and forwards them to the rendezvous.
+    """Lets this machine's learner use the store of the rendezvous.
 
     Attributes:
       group: the name of the group that the learner is in.
@@ -82,190 +163,60 @@ class StoreProxy:
     """
 
     def __init__(self, rendezvous: Address) -> None:
-        """Listens on a free port of 127.0.0.1."""
+        """Listens on a free port of 127.0.0.1. Raises OSError."""
         self.group = ""
-        handler = type("Proxy", (_ProxyHandler,), {"rendezvous": rendezvous, "proxy": self})
+        handler = type("Proxy", (_ProxyHandler,), {"client": Client(rendezvous), "proxy": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
         secret = secrets.token_hex(16)
         self.address = f"127.0.0.1:{self.port}/{secret}"
         self.path = f"/{secret}:{self.port}"
-        self.close = self._server.close
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
 
-
-def ask(rendezvous: Address, path: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Posts `message` to a RendezvousServer and returns its answer.
-
-    Raises:
-      OSError: the server is unreachable or has another key.
-      http.client.HTTPException: the server does not speak HTTP.
-    """
-    status, body = _request(rendezvous, "POST", path, json.dumps(message).encode())
-    if status != 200:
-        raise ConnectionRefusedError(
-            f"{rendezvous.host}:{rendezvous.port} serves another run (status {status})"
-        )
-    return json.loads(body) if body else {}
-
-
-def _request(rendezvous: Address, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(rendezvous.host, rendezvous.port, timeout=_REQUEST_S)
-    try:
-        connection.request("GET", _NONCE)
-        nonce = connection.getresponse().read(_MAX_BODY_BYTES)
-        signature = _signature(rendezvous.key, nonce, method, path, body)
-        connection.request(method, path, body, {_SIGNATURE: signature})
-        answer = connection.getresponse()
-        return answer.status, answer.read(_MAX_BODY_BYTES + 1)
-    finally:
-        connection.close()
-
-
-def _signature(key: bytes, nonce: bytes, method: str, path: str, body: bytes) -> str:
-    text = nonce + f" {method} {path}\n".encode() + body
-    return hmac.new(key, text, hashlib.sha256).hexdigest()
+    def close(self) -> None:
+        """Stops listening."""
+        self._server.shutdown()
+        self._server.server_close()
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # with the default, 5, learners that start together wait for seconds
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._lock = threading.Lock()
-        self._unsigned: dict[socket.socket, str] = {}  # {connection: host}, the oldest first
-        candidates = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-        self.address_family = candidates[0][0]
-        super().__init__(candidates[0][4][:2], handler)  # type: ignore[arg-type]
-        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
-
-    def close(self) -> None:
-        """Stops serving."""
-        self.shutdown()
-        self.server_close()
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Hangs up on a connection without a signed request, if there are too many.
-
-        It is the oldest of the address that has the most. So strangers can neither exhaust this
-        machine's threads nor keep a learner out.
-        """
-        with self._lock:
-            self._unsigned[request] = client_address[0]
-            if len(self._unsigned) > MAX_UNSIGNED:
-                ((most, _),) = Counter(self._unsigned.values()).most_common(1)
-                oldest = next(each for each, host in self._unsigned.items() if host == most)
-                del self._unsigned[oldest]
-                with contextlib.suppress(OSError):  # the connection has just ended
-                    oldest.shutdown(socket.SHUT_RDWR)
-        return True
-
-    def trust(self, request: Any) -> None:
-        """Remembers that a learner has opened this connection."""
-        with self._lock:
-            self._unsigned.pop(request, None)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Called when a connection ends."""
-        self.trust(request)
-        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores clients that hang up in the middle of a request."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ProxyHandler(BaseHTTPRequestHandler):
     timeout = 30
-
-    def _body(self) -> bytes:
-        length = int(self.headers.get("Content-Length", 0))
-        if not 0 <= length <= _MAX_BODY_BYTES:
-            raise ValueError(f"body of {length} bytes; at most {_MAX_BODY_BYTES} are allowed")
-        return self.rfile.read(length)
-
-    def _answer(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Logs nothing: the store is polled many times a second."""
-
-
-class _RendezvousHandler(_Handler):
-    protocol_version = "HTTP/1.1"  # the request with a nonce comes over the same connection
-    gathering: Gathering
-    key: bytes
-    nonce = b""
-
-    def do_GET(self) -> None:
-        if self.path == _NONCE:
-            self._body()
-            self.nonce = secrets.token_hex(16).encode()
-            self._answer(200, self.nonce)
-        elif self._checked_body() is not None:
-            value = self.gathering.value(*self._group_and_path())
-            self._answer(404 if value is None else 200, value or b"")
-
-    def do_PUT(self) -> None:
-        body = self._checked_body()
-        if body is not None:
-            try:
-                self.gathering.put(*self._group_and_path(), body)
-            except ValueError:
-                return self._answer(507)
-            self._answer(200)
-        return None
-
-    def do_DELETE(self) -> None:
-        if self._checked_body() is not None:
-            self._answer(200)  # the next attempt starts with an empty store anyway
-
-    def do_POST(self) -> None:
-        body = self._checked_body()
-        if body is None:
-            return
-        message = json.loads(body)
-        if self.path in ("/join", "/watch"):
-            method = getattr(self.gathering, self.path[1:])
-            answer = method(int(message["learner"]), str(message["attempt"]))
-            self._answer(200, json.dumps(answer).encode())
-        elif self.path == "/leave":
-            self.gathering.leave(str(message["reason"]))
-            self._answer(200)
-        else:
-            self._answer(404)
-
-    def _group_and_path(self) -> tuple[str, str]:
-        group, _, path = self.path.removeprefix(_GROUP).partition("/")
-        return group, f"/{path}"
-
-    def _checked_body(self) -> bytes | None:
-        """Returns the body, or refuses the request and returns None."""
-        body = self._body()
-        nonce, self.nonce = self.nonce, b""
-        expected = _signature(self.key, nonce, self.command, self.path, body)
-        if not nonce or not hmac.compare_digest(self.headers.get(_SIGNATURE, ""), expected):
-            self._answer(403)
-            return None
-        cast(_Server, self.server).trust(self.request)
-        return body
-
-
-class _ProxyHandler(_Handler):
-    rendezvous: Address
+    client: Client
     proxy: StoreProxy
 
     def do_GET(self) -> None:
+        own, length = self.proxy.path.encode(), len(self.proxy.path)
+        body_bytes = int(self.headers.get("Content-Length", 0))
+        is_own = hmac.compare_digest(self.path[:length].encode(), own)
+        if not is_own or not 0 <= body_bytes <= _MAX_BODY_BYTES:
+            return self._answer(403)
+        place = {"group": self.proxy.group, "path": self.path[length:]}
+        body = self.rfile.read(body_bytes).decode("latin-1")
         try:
-            body = self._body()
-            own, length = self.proxy.path.encode(), len(self.proxy.path)
-            if not hmac.compare_digest(self.path[:length].encode(), own):
-                return self._answer(403)
-            path = f"{_GROUP}{self.proxy.group}{self.path[length:]}"
-            status, body = _request(self.rendezvous, self.command, path, body)
-        except (OSError, http.client.HTTPException):
-            status, body = 502, b""
-        return self._answer(status, body)
+            if self.command == "GET":
+                value = self.client.ask("value", **place)
+                return self._answer(404 if value is None else 200, value or "")
+            if self.command == "PUT" and not self.client.ask("put", **place, value=body):
+                return self._answer(507)
+        except OSError:
+            return self._answer(502)
+        return self._answer(200)  # the next attempt starts with an empty store: nothing to DELETE
 
     do_PUT = do_DELETE = do_GET  # noqa: N815
+
+    def _answer(self, status: int, body: str = "") -> None:
+        content = body.encode("latin-1")
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Logs nothing: the store is polled many times a second."""
