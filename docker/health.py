@@ -124,21 +124,6 @@ def _port_trouble(note: dict[str, Any], answer_s: float) -> str:
         return f"{note['address']} does not answer: {error}"
 
 
-def _remarks(note: dict[str, Any]) -> str:
-    """Returns what is wrong, but would not be solved by a restart of this container."""
-    try:
-        status = json.loads(Path(note["status"]).read_text(encoding="utf-8"))
-    except (KeyError, OSError, ValueError):
-        return ""
-    remarks = ""
-    if since_s := status.get("starving_since_unix_s"):
-        clock = time.strftime("%H:%M:%S", time.localtime(since_s))
-        remarks += f", but starving since {clock}: no unrolls from actors"
-    if trouble := status.get("storage_trouble"):
-        remarks += f", but it {trouble['text']}"
-    return remarks
-
-
 def main() -> int:
     """Prints whether the process works; returns the exit status for Docker and Kubernetes."""
     try:
@@ -147,7 +132,7 @@ def main() -> int:
         print("no learner or actor was started in this container")
         return 1
     problem = trouble(note, time.monotonic())
-    print(problem or f"healthy{_remarks(note)}")
+    print(problem or "healthy")
     return 1 if problem else 0
 
 

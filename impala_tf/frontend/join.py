@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -175,12 +174,10 @@ def _process(flags: Given) -> ProcessSpec:
 
 
 def _per_node(given: Given) -> int:
-    if given["actors_per_node"]:
-        return int(given["actors_per_node"])
-    cores = cores_here()
     # Where Slurm does not confine a job to its cores, those of other jobs are counted, too.
     own = os.environ.get("SLURM_CPUS_ON_NODE", "")
-    return min(cores, int(own)) if re.fullmatch("[1-9][0-9]{0,8}", own) else cores
+    cores = cores_here()
+    return given["actors_per_node"] or (min(cores, int(own) or cores) if own.isdecimal() else cores)
 
 
 def tasks(given: Given) -> range:

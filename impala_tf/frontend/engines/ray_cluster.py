@@ -233,20 +233,16 @@ def connect(address: str, code: Path | None = None) -> str:
         environment = {} if code is None else {"working_dir": str(code)}
         ray.init(address, runtime_env=environment, log_to_driver=False, logging_level="error")
     except (OSError, ValueError) as error:
-        raise _no_cluster(named, error, is_submission=code is not None) from None
+        text = f"no Ray cluster answers there ({_first_line(error)})"
+        if code is None:
+            raise ClusterError(f"{named}: {text}") from None
+        raise ConfigError(
+            f"RAY_ADDRESS={named}: {text}; ray start --head starts one on this machine, and"
+            " RAY_ADDRESS=HOST:PORT names another one"
+        ) from None
     except RuntimeError as error:
         raise ClusterError(f"{named}: {_first_line(error)}") from None
     return str(ray.get_runtime_context().gcs_address)
-
-
-def _no_cluster(address: str, error: Exception, is_submission: bool) -> Exception:
-    text = f"no Ray cluster answers there ({_first_line(error)})"
-    if not is_submission:
-        return ClusterError(f"{address}: {text}")
-    return ConfigError(
-        f"RAY_ADDRESS={address}: {text}; ray start --head starts one on this machine, and"
-        " RAY_ADDRESS=HOST:PORT names another one"
-    )
 
 
 def disconnect() -> None:
