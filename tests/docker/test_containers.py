@@ -126,17 +126,6 @@ def test_the_actor_image_is_the_smaller_one(project):
     assert sizes[0] < sizes[1]
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_unusable_flags_give_one_line_and_exit_status_2(project, image):
-    role = re.search("tf-([a-z]+)", image)[1]  # type: ignore[index]
-    command = ["docker", "run", "--rm", image, role, "--learner_hosts=l:1", "--btach_size=3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "run_experiment.py: --btach_size: no such flag; did you mean --batch_size?"
-    ]
-
-
 # --- one learner ---
 
 
@@ -200,15 +189,6 @@ def test_actors_can_be_added_during_training(cluster):
     wait_for_frames(cluster, 5_000)
 
 
-def test_training_continues_when_an_actor_is_killed(cluster):
-    wait_for_frames(cluster)
-    victim, *others = cluster.containers("actor", "running")
-    docker("kill", victim)
-    wait_for_frames(cluster, 5_000)
-    assert victim not in cluster.containers("actor", "running")
-    assert set(others) <= set(cluster.containers("actor", "running"))
-
-
 def test_a_failed_actor_is_restarted(cluster):
     container = cluster.containers("actor", "running")[0]
     # The container ends with its actor, and so does this command, in the middle of its work: its
@@ -225,24 +205,6 @@ def test_a_failed_actor_is_restarted(cluster):
     )  # fmt: skip
     wait_for("actor", lambda: container in cluster.containers("actor", "running"), 60)
     wait_for_frames(cluster, 5_000)
-
-
-def test_a_paused_actor_reconnects(cluster):
-    running = cluster.containers("actor", "running")
-    wait_for(
-        "contact with all actors", lambda: len(actors(cluster)) == len(running), 120,
-        lambda: f"running: {running}; heard from: {actors(cluster)}",
-    )  # fmt: skip
-    cluster.pause(running[0])
-    try:
-        wait_for("silence of one", lambda: len(actors(cluster)) == len(running) - 1, 60)
-        wait_for_frames(cluster, 5_000)
-    finally:
-        docker("unpause", running[0])
-    wait_for(
-        "contact with the paused actor", lambda: len(actors(cluster)) == len(running), 120,
-        lambda: docker("logs", "--tail=20", running[0]),
-    )  # fmt: skip
 
 
 def test_a_killed_learner_resumes_from_its_checkpoint(cluster):

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,15 +74,6 @@ def test_stopping_ends_the_run_and_nothing_else(node):
     finally:
         mine.kill()
         mine.wait()
-
-
-def test_stopping_reports_what_does_not_stop(node):
-    pid = node.launch("actor-0").processes["actor-0"].pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        assert node.stop(timeout_s=0.5)["left"] == {"actor-0": pid}
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def test_what_a_reboot_ended_starts_again_with_what_is_restarted(node):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from impala_tf.frontend.node.gathering import TIMES, Gathering
 from tests.helpers.clock import Clock
 
@@ -78,17 +76,6 @@ def test_members_start_together_in_every_attempt() -> None:
     # A learner that is left over from the first attempt disturbs nobody.
     assert gathering.value(group["name"], "/global/0") is None
     assert not gathering.put(group["name"], "/global/0", "a stale address")
-
-
-def test_a_member_that_no_longer_polls_does_not_count() -> None:
-    learners = Learners(2)
-    learners.wait(1)
-    learners.pass_s(1)
-    learners.lose(1)
-    learners.pass_s(TIMES.fresh_s)
-    learners.wait(0)
-    learners.pass_s(1)
-    assert learners.group() == []
 
 
 def test_a_run_begins_with_all_learners_or_not_at_all() -> None:
@@ -242,10 +229,3 @@ def test_a_learner_that_failed_for_good_ends_the_group() -> None:
     learners.wait(1, 2)
     learners.pass_s(2)
     assert learners.group() == [0, 1, 2]
-
-
-def test_nobody_else_may_take_part() -> None:
-    learners = Learners()
-    for ask in (learners.gathering.join, learners.gathering.watch):
-        with pytest.raises(ValueError, match="learner 3 of 3"):
-            ask(3, "a")

@@ -71,12 +71,6 @@ def test_a_stop_as_the_time_ends_is_not_lost(is_stopped: bool, tmp_path: Path) -
         assert not calls.exists()
 
 
-def test_one_node_needs_no_heterogeneous_job() -> None:
-    text = render(num_learners=1, slurm_actors=0)
-    assert "het" not in text
-    assert text.count("srun ") == 1
-
-
 @pytest.mark.parametrize("options", ["partition=x", "--a\n#SBATCH --b", "--a='"])
 def test_what_is_no_option_is_named(options: str) -> None:
     with pytest.raises(ConfigError, match="--slurm_options="):

@@ -35,15 +35,6 @@ def test_a_run_that_is_starting_can_be_stopped(run, capfd, monkeypatch):
     wait_until(lambda: run.state("learner-0").state == "running")
 
 
-def test_actors_can_be_looked_at_without_a_learner(launched, capfd):
-    assert launched.command("stop") == 0
-    assert launched.command("restart", "actor-0") == 0
-    wait_until(lambda: launched.state("actor-0").state == "running")
-    capfd.readouterr()
-    assert launched.command("status") == 0
-    assert "actor-0" in capfd.readouterr().out
-
-
 def test_a_run_can_be_looked_at_and_stopped_while_its_csv_is_edited(launched, capfd):
     with launched.csv.open("a") as file:
         file.write("actr,localhost,,-1,,\n")

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +116,6 @@ class Cluster:
         ]
         words = [word for each in filters for word in ("--filter", each)]
         return docker("ps", "-a", "-q", "--no-trunc", *words).split()
-
-    def pause(self, container: str, patience_s: float = 60.0) -> None:
-        """Freezes a container.
-
-        Retries, because runc fails if the container creates a process in those milliseconds,
-        and leaves it to its caller to try again.
-        """
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                docker("pause", container)
-                return
-            except AssertionError as failure:
-                if "unable to freeze" not in str(failure) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.5)
 
     def inspect(self, container: str) -> dict[str, Any]:
         """Returns everything that the engine knows about a container."""
