@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 
-from impala_tf.config import installation, user_commands
+from impala_tf.config import user_commands
 
-installation.require(user_commands.FRONTEND)  # before the imports that need packages
+user_commands.require_packages(user_commands.FRONTEND)  # before the imports that need packages
 
 if __name__ == "__main__":
     try:

@@ -16,9 +16,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
-from impala_tf.config import installation, user_commands
+from impala_tf.config import user_commands
 
-installation.require(user_commands.SCRIPT)  # before the imports that need packages
+user_commands.require_packages(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, LevelRaisedError, command_line

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 
-from impala_tf.config import words  # noqa: E402
+from impala_tf.config import FLAGS  # noqa: E402
 from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
 from impala_tf.monitoring.returns import scores  # noqa: E402
@@ -131,7 +131,7 @@ def read_range(text: str) -> Range:
         bounds = float(low), float(high)
     except ValueError:
         raise ValueError("the range must be of numbers") from None
-    flag, is_log = words.flags().get(name), values.startswith("log:")
+    flag, is_log = FLAGS.get(name), values.startswith("log:")
     is_int = flag is not None and flag.kind is int
     if is_int and not all(bound.is_integer() for bound in bounds):
         raise ValueError("the flag takes whole numbers")

@@ -36,7 +36,7 @@ from many_runs import (
     run_experiment,
 )
 
-from impala_tf.config import LossConfig, OptimizerConfig, ReplayConfig, words
+from impala_tf.config import FLAGS, LossConfig, OptimizerConfig, ReplayConfig, command_line
 from impala_tf.machine.process_lifetime import StopRequest
 
 _FACTOR = 1.2
@@ -66,7 +66,7 @@ def searched(text: str) -> Range:
       ValueError: the text is wrong; the message says so.
     """
     flag = read_range(text)
-    if flag.name not in _OF_LEARNING or words.flags()[flag.name].kind not in (int, float):
+    if flag.name not in _OF_LEARNING or FLAGS[flag.name].kind not in (int, float):
         raise ValueError(f"--{flag.name}: is no number that is about learning")
     return flag
 
@@ -307,7 +307,7 @@ def main(arguments: list[str]) -> int:
     searched_names = [flag.name for flag in space]
     if len({*searched_names}) < len(searched_names):
         parser.error("--search: names a flag twice")
-    if taken := {word.name for word in words.read(flags)} & (_OWN | {*searched_names}):
+    if taken := command_line.read_flags(flags).keys() & (_OWN | {*searched_names}):
         parser.error(f"--{min(taken)}: population.py gives it; leave it out after --")
     if "learning_rate" not in searched_names:  # its schedule would begin again and again
         flags = ["--learning_rate_schedule=constant", *flags]  # the user's flags win

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.config import ConfigError, words
+from impala_tf.config import ConfigError, command_line
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
 from impala_tf.frontend import main as launcher
 from tests.helpers.runs import PROJECT
@@ -99,4 +99,4 @@ def _check_launcher(rest: list[str]) -> None:
 
 def _check_flags(rest: list[str]) -> None:
     rest = [word for word in rest if word not in ("--help", "--help_all", "--version", "|", "&")]
-    words.values(words.read(rest))
+    command_line.read_flags(rest)

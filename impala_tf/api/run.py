@@ -15,16 +15,12 @@ import numpy as np
 from numpy.lib import recfunctions
 
 from impala_tf.api import levels
-from impala_tf.config import ConfigError, python_values
+from impala_tf.config import ConfigError, flags_of, python_values
+from impala_tf.config.flags import COMMAND
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status
 from impala_tf.processes.local_run import display_of
 from impala_tf.processes.local_training import LocalTraining
-
-_OF_COMMANDS = (
-    "mode", "level_name", "job_name", "task", "workers_csv_path", "dry_run", "detach",
-    "config", "engine", "join",
-)  # fmt: skip
 
 _FINAL = ("stopped", "done", "failed")
 
@@ -244,7 +240,7 @@ def train(
 
 def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTraining:
     """Returns a run that has claimed its folder, ready to start."""
-    if refused := [name for name in _OF_COMMANDS if name in flags]:
+    if refused := [name for name in ("level_name", *flags_of(COMMAND)) if name in flags]:
         raise ConfigError([f"--{name}: train does not take it" for name in refused])
     named = levels.level_of(level)
     given = python_values.given({**flags, "level_name": named.name})

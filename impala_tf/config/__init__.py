@@ -12,10 +12,13 @@ from impala_tf.config.compositions import (
     composition,
 )
 from impala_tf.config.defaults import (
+    KL_RANGE,
     learner_threads,
+    linear,
     micro_batches,
     queue_capacity,
     resolve,
+    schedule_line,
     sent_per_batch,
     sent_per_push,
     slug,
@@ -37,14 +40,19 @@ from impala_tf.config.flag_values import (
     wire_digest,
 )
 from impala_tf.config.flags import (
+    FLAGS,
     AgentConfig,
     ClusterConfig,
     Config,
     EnvironmentConfig,
+    EvaluationConfig,
+    LossConfig,
+    OptimizerConfig,
     ProcessConfig,
+    ReplayConfig,
     RunConfig,
+    flags_of,
 )
-from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
 from impala_tf.config.limits import (
     check_algorithm,
     check_batches,
@@ -53,9 +61,7 @@ from impala_tf.config.limits import (
     checked,
     problems,
 )
-from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS, following_actors
 from impala_tf.config.resuming import changes, differences
-from impala_tf.config.schedule import KL_RANGE, linear, schedule_line
 from impala_tf.config.this_machine import cores_here, memory_here

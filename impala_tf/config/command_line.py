@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import importlib.metadata
 import os
 import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from impala_tf import __version__
-from impala_tf.config import config_file, consent, presets, tf_config, user_commands, words
+from impala_tf.config import config_file, flag_values, tf_config, user_commands
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
+from impala_tf.config.flags import FLAGS
 from impala_tf.config.limits import checked
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
@@ -45,24 +49,16 @@ def parse(
 
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, a file of flags that
-        is not trusted (see `consent`), or a bad TF_CONFIG.
+        is not trusted (see `config_file`), or a bad TF_CONFIG.
     """
     printed = [word for word in arguments if word in _PRINTING]
     if "--version" in printed:
         _print(_versions())
-    typed = words.read([word for word in arguments if word not in _PRINTING])
-    if any(word.name == "mode" and word.value in _OF_RUNS for word in typed):
-        typed = [_as_folder(word) for word in typed]
-    flags = words.values(typed)
+    flags = read_flags([word for word in arguments if word not in _PRINTING])
     places: dict[str, str] = {}
     if (file := flags.pop("config", None)) is not None:
-        in_file, places = config_file.read(file)
-        places = {name: place for name, place in places.items() if name not in flags}
-        consent.check_file(file, flags, {name: in_file[name] for name in places}, places)
+        in_file, places = config_file.read(file, flags)
         flags = {**in_file, **flags}
-    if flags.get("mode") == "report" and flags.get("logdir") is not None:
-        logdirs = [str(word.value) for word in typed if word.name == "logdir"]
-        flags["logdir"] = ",".join(logdirs or [flags["logdir"]])
     try:
         if printed:
             _print(_help(printed, Given(flags), values))
@@ -71,10 +67,90 @@ def parse(
         raise ConfigError([_located(line, places) for line in error.problems]) from error
 
 
-def _as_folder(word: words.Word) -> words.Word:
-    """Returns a word that is no flag as the run's folder: `impala test RUN`."""
-    is_flag = word.text.startswith("-")
-    return word if is_flag else words.Word(f"--logdir={word.text}", "logdir", word.text)
+def read_flags(arguments: Sequence[str]) -> dict[str, Any]:
+    """Returns {flag: value} of the words of a command line.
+
+    A flag that may be repeated collects its values; otherwise, the last one counts. None stands for
+    a request for the default, such as --agent_name=auto. Words that are no flags are the folders of
+    the runs that --mode=test, report or export reads.
+
+    Raises:
+      ConfigError: one line for every word that is not a flag, or has a value of the wrong type.
+    """
+    words = []
+    for word in arguments:  # --batch-size is --batch_size
+        name, equals, value = word.partition("=")
+        is_flag = word.startswith("--")
+        words.append(name.replace("-", "_").replace("__", "--", 1) + equals + value
+                     if is_flag else word)  # fmt: skip
+    try:
+        found, others = _parser().parse_known_args(words)
+    except argparse.ArgumentError as error:
+        name, problem = str(error.argument_name), error.message
+        if FLAGS[name.removeprefix("--").removeprefix("no_")].kind is bool:
+            problem = f"takes no value; give {name} or --no_{name.removeprefix('--')}"
+        raise ConfigError(f"{name}: {problem}") from None
+    typed: dict[str, Any] = vars(found)
+    folders, problems = _sort_others(others)
+    mode = (typed.get("mode") or ["train"])[-1]
+    if mode in _OF_RUNS and folders:
+        typed["logdir"] = typed.get("logdir", []) + folders
+    elif folders:
+        problems += [_no_flag(word) for word in folders]
+    flags = {}
+    for name, value in typed.items():
+        if FLAGS[name].kind is bool:
+            flags[name] = value
+            continue
+        try:
+            items = [flag_values.of_text(name, text) for text in value]
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        flags[name] = sum(items, ()) if FLAGS[name].is_repeated else items[-1]
+        if name == "logdir" and mode == "report":
+            flags[name] = ",".join(items)
+    if problems:
+        raise ConfigError(problems)
+    return flags
+
+
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
+    """Returns a parser that keeps the texts of all flags, so that all wrong ones can be named."""
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+    )
+    for name, flag in FLAGS.items():
+        if flag.kind is bool:
+            parser.add_argument(f"--{name}", action="store_true")
+            parser.add_argument(f"--no_{name}", dest=name, action="store_false")
+        else:
+            parser.add_argument(f"--{name}", action="append")
+    return parser
+
+
+def _sort_others(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the words that are no flags, and a problem for each unknown flag."""
+    folders, problems = [], []
+    takes_next = False
+    for word in words:
+        if word.startswith("-"):
+            problems.append(_no_flag(word))
+        elif not takes_next:
+            folders.append(word)
+        takes_next = word.startswith("-") and "=" not in word
+    return folders, problems
+
+
+def _no_flag(word: str) -> str:
+    typed = word.partition("=")[0]
+    if hint := flag_values.meant(typed.lstrip("-")):
+        return f"{typed}: no such flag{hint}"
+    if typed.startswith("-"):
+        return f"{typed}: no such flag (see --help_all)"
+    flag = "logdir" if Path(word).is_dir() else "level_name"
+    return f"{word}: no such flag; flags begin with --: --{flag}={word}"
 
 
 def _located(problem: str, places: Mapping[str, str]) -> str:
@@ -108,23 +184,15 @@ def _help(printed: Sequence[str], given: Given, values: Values) -> str:
         modes = "|".join(other for other in help_pages.COMMANDS if other != mode)
         others = f"Other modes: --mode={modes}, each with --help."
     resolved = values(given) if mode in _RESOLVED else given.everything()
-    page = help_pages.page(prog, mode, resolved, everything=everything, others=others)
-    return f"{page}\n\n{presets.algorithms()}" if everything else page
+    return help_pages.page(prog, mode, resolved, everything=everything, others=others)
 
 
 def print_for_reader(text: str) -> None:
-    """Prints a long text; stays quiet if the reader closes the pipe early, as `--help | head` does.
-
-    If the text cannot be written, as on a full disk, this ends the process with status 1.
-    """
+    """Prints a long text; quiet if the reader closes the pipe early, as `--help | head` does."""
     try:
-        print(text)
-        sys.stdout.flush()
-    except OSError as error:
-        # Python flushes once more when it exits.
+        print(text, flush=True)
+    except BrokenPipeError:  # Python flushes once more when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            sys.exit(f"{program()}: cannot write the output: {error.strerror or error}")
 
 
 def _versions() -> str:

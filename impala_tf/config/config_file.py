@@ -1,15 +1,22 @@
-"""--config=FILE: flags in a YAML file. Those on the command line win."""
+"""--config=FILE: flags in a YAML file. Those on the command line win.
+
+The file may be somebody else's. What only its user may decide (the scope USER, and modules) is used
+only with --trust_level_module on the command line, or after a question on a terminal.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import typing
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import words
+from impala_tf.config import flag_values, plug_ins
 from impala_tf.config.errors import ConfigError
+from impala_tf.config.flags import FLAGS, USER
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _HEAD = (
@@ -17,6 +24,8 @@ _HEAD = (
     " To repeat it: another --logdir\n"
 )
 _LONGEST = 100_000
+_MAY_NAME_CODE = ("level_name", "level_wrappers", *plug_ins.FLAGS)
+_SUITES = re.compile(r"(^|,)\s*(procgen|retro|gym):")
 
 
 def text(flags: Mapping[str, Any]) -> str:
@@ -26,52 +35,48 @@ def text(flags: Mapping[str, Any]) -> str:
     return _HEAD + ("".join(lines) or "{}\n")
 
 
-def read(file: str) -> tuple[dict[str, Any], dict[str, str]]:
+def read(file: str, typed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns ({flag: value}, {flag: its place in the file, such as 'run.yaml, line 3'}).
 
+    Args:
+      file: its name.
+      typed: {flag: value} of the command line, which win.
+
     Raises:
-      ConfigError: the file cannot be read, or has wrong flags; one line for each of those.
+      ConfigError: the file cannot be read, has wrong flags, or flags that only its user may decide
+        and is not trusted; one line for each of those.
     """
     import yaml  # few runs need it
 
-    try:
-        with Path(file).open(encoding="utf-8") as opened:
-            text = opened.read(_LONGEST + 1)
-        if len(text) > _LONGEST:
-            raise ConfigError(f"--config={file}: has more than {_LONGEST:,} characters")
-        document = yaml.compose(text, yaml.SafeLoader)
-        # A few of them can stand for gigabytes.
-        for token in yaml.scan(text, yaml.SafeLoader):
-            if isinstance(token, yaml.AliasToken):
-                place = f"{file}, line {token.start_mark.line + 1}"
-                raise ConfigError(f"{place}: *{token.value}: write the value itself")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not a text file"
-        raise ConfigError(f"--config={file}: cannot read it: {reason}") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{file}, line {line}: is not YAML: {error.problem}") from None
-    except (yaml.YAMLError, RecursionError):
-        raise ConfigError(f"--config={file}: is not YAML") from None
-    if document is None:
-        return {}, {}
-    if not isinstance(document, yaml.MappingNode):
-        raise ConfigError(f"{file}, line 1: must have lines such as 'learning_rate: 0.001'")
     flags: dict[str, Any] = {}
     places: dict[str, str] = {}
     problems = []
-    for key, node in document.value:
+    try:
+        with Path(file).open(encoding="utf-8") as opened:
+            content = opened.read(_LONGEST + 1)
+        if len(content) > _LONGEST:
+            raise ConfigError(f"--config={file}: has more than {_LONGEST:,} characters")
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(content)):
+            raise ConfigError(f"--config={file}: has *aliases; a few can stand for gigabytes")
+        document = yaml.compose(content, yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config={file}: cannot read it: {error}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"--config={file}: is not YAML: {error}") from None
+    if document is not None and not isinstance(document, yaml.MappingNode):
+        raise ConfigError(f"--config={file}: must have lines such as 'learning_rate: 0.001'")
+    for key, node in document.value if document else ():
         name, place = str(key.value).replace("-", "_"), f"{file}, line {key.start_mark.line + 1}"
         try:
             if name in flags:
-                raise ValueError(f"{key.value}: {places[name]} gives it, too; leave one out")
+                raise ValueError(f"{name}: {places[name]} gives it, too; leave one out")
             flags[name], places[name] = _value(name, node), place
-        except (yaml.YAMLError, RecursionError) as error:
-            problems.append(f"{place}: {name}: is not plain YAML: {error}")
-        except ValueError as error:
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
             problems.append(f"{place}: {error}")
     if problems:
         raise ConfigError(problems)
+    places = {name: place for name, place in places.items() if name not in typed}
+    _check_trusted(file, flags, places, typed)
     return flags, places
 
 
@@ -79,23 +84,49 @@ def _value(name: str, node: Any) -> Any:
     """Returns a flag's value; raises ValueError, which names the flag, if it does not fit."""
     import yaml
 
-    flag = words.flags().get(name)
+    flag = FLAGS.get(name)
     if flag is None or name == "config":
-        raise ValueError(
-            words.unknown(name) if flag is None else "config: a file cannot name another one"
-        )
-    if node.tag == "tag:yaml.org,2002:null" and flag.may_be_none and flag.kind is not bool:
-        return None
+        raise ValueError(f"{name}: no such flag in a file{flag_values.meant(name)}")
     if flag.kind is bool:
-        is_on = _SWITCHES.get(str(node.value).lower())
-        if is_on is None:
+        if (is_on := _SWITCHES.get(str(node.value).lower())) is None:
             raise ValueError(f"{name}: must be true or false")
         return is_on
-    if isinstance(node, yaml.MappingNode):
-        value = yaml.SafeLoader("").construct_object(node, deep=True)
-        return words.of_text(name, json.dumps(value, sort_keys=True, default=str))
-    if isinstance(node, yaml.SequenceNode):
-        items = tuple(str(item.value) for item in node.value)
-        is_repeated = typing.get_origin(flag.kind) is tuple
-        return items if is_repeated else words.of_text(name, ",".join(items))
-    return words.of_text(name, node.value)
+    if node.tag == "tag:yaml.org,2002:null" and flag.may_be_none:
+        return None
+    if isinstance(node, yaml.ScalarNode):
+        return flag_values.of_text(name, node.value)
+    return flag_values.of_python(name, yaml.SafeLoader("").construct_object(node, deep=True))
+
+
+def _check_trusted(
+    file: str, flags: Mapping[str, Any], places: Mapping[str, str], typed: Mapping[str, Any]
+) -> None:
+    """Asks before flags of a file are used that only its user may decide."""
+    asked = [
+        name
+        for name in places
+        if (FLAGS[name].scope & USER and flags[name])
+        or (name in _MAY_NAME_CODE and ":" in _SUITES.sub("", str(flags[name])))
+    ]
+    settings = ", ".join(f"{name}={flags[name]}" for name in asked)
+    if (
+        not asked
+        or typed.get("trust_level_module")
+        or confirmed(f"{file} sets {settings}. Use it?")
+    ):
+        return
+    raise ConfigError([
+        f"{places[name]}: {name}: may run somebody's code, or reach other machines and folders; if"
+        " you trust the file, add --trust_level_module"
+        for name in asked
+    ])  # fmt: skip
+
+
+def confirmed(question: str) -> bool:
+    """Asks a question on the terminal; returns whether the answer is yes. Without one, it is no."""
+    if not sys.stdin.isatty():
+        return False
+    with contextlib.suppress(EOFError):  # Ctrl-D
+        printable = "".join(c if c.isprintable() else "?" for c in question)
+        return input(f"{printable} [y/N] ").strip().lower() in ("y", "yes")
+    return False

@@ -23,6 +23,8 @@ from impala_tf.config.plug_ins import split
 from impala_tf.config.this_machine import cores_here
 from impala_tf.types import Kind
 
+KL_RANGE = 10.0
+"""The most that --learning_rate_schedule=kl may divide the learning rate by."""
 _LONGEST_NAME = 100  # file systems allow 255 bytes
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 _GRADIENTS = 2  # in the queue: each is as large as all parameters, and soon stale
@@ -49,22 +51,22 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
     }
     flags.update(_ends(given, preset, flags))
     flags["core"] = composition(flags["agent_name"]).with_core(flags["core"]).core
-    flags["num_actors"] = _num_actors(flags)
+    flags["num_actors"] = flags["num_actors"] or cores_here()
     waits = flags["synchronization"] != "none" and given["batch_size"] is None
     record = algorithm(flags["algorithm"])
     of_one = record.actors_send == "gradients"
     if waits or flags["batch_size"] is None:
-        flags["batch_size"] = (
-            flags["envs_per_actor"] if of_one else _unrolls_of_all_environments(flags)
-        )
+        senders = 1 if of_one else _actors_of_a_learner(flags)
+        flags["batch_size"] = senders * flags["envs_per_actor"]
     if given["minibatches"] is None and record.estimates_once:
         flags["minibatches"] = _minibatches(flags)
     if given["n_step"] is None and record.replays:
         flags["n_step"] = min(flags["n_step"], flags["unroll_length"])
     if flags["schedule_frames"] is None:
         flags["schedule_frames"] = flags["total_environment_frames"]
-    if flags["logdir"] is None:
-        flags["logdir"] = _default_logdir(flags)
+    if flags["logdir"] is None:  # the folder's name has what tells runs apart
+        names = [slug(flags[name]) for name in ("level_name", "agent_name", "algorithm")]
+        flags["logdir"] = f"runs/{'-'.join(names)}-{flags['seed']}"
     return replace(Config(), **flags)
 
 
@@ -149,12 +151,6 @@ def _sends_gradients(config: Config) -> bool:
     return algorithm(config.loss.algorithm).actors_send == "gradients"
 
 
-def _default_logdir(flags: Mapping[str, Any]) -> str:
-    """Returns the folder of a run without --logdir: its name has what tells runs apart."""
-    names = [slug(flags[name]) for name in ("level_name", "agent_name", "algorithm")]
-    return f"runs/{'-'.join(names)}-{flags['seed']}"
-
-
 def slug(level_name: str) -> str:
     """Returns a name, such as a level's, as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", level_name).strip("-")
@@ -194,18 +190,30 @@ def _minibatches(flags: Mapping[str, Any]) -> int:
     return min(max(measured, parts), batch_size)
 
 
-def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:
-    """Returns how many unrolls a learner gets if each of its actors sends once."""
-    unrolls: int = _actors_of_a_learner(flags) * flags["envs_per_actor"]
-    return unrolls
-
-
 def _actors_of_a_learner(flags: Mapping[str, Any]) -> int:
-    actors = len(split(flags["actor_hosts"])) or _num_actors(flags)
+    actors = len(split(flags["actor_hosts"])) or flags["num_actors"] or cores_here()
     learners = len(split(flags["learner_hosts"])) or 1
-    return max(1, actors // learners)
+    return max(1, int(actors) // learners)
 
 
-def _num_actors(flags: Mapping[str, Any]) -> int:
-    given: int | None = flags["num_actors"]
-    return cores_here() if given is None else given
+def linear(start: float, end: float, frames: int, last_frame: int) -> float:
+    """Returns a value that goes linearly from `start` at frame 0 to `end` at `last_frame`."""
+    return end + (start - end) * max(0.0, 1.0 - frames / last_frame)
+
+
+def schedule_line(config: Config) -> str:
+    """Returns what changes over a run, and until when, in words."""
+    optimizer, loss = config.optimizer, config.loss
+    is_constant = optimizer.learning_rate_schedule == "constant"
+    last_rate = optimizer.learning_rate if is_constant else optimizer.learning_rate_end
+    changes = [
+        f"{what} goes from {start:g} to {end:g}"
+        for what, start, end in (
+            ("the learning rate", optimizer.learning_rate, last_rate),
+            ("the entropy cost", loss.entropy_cost, loss.entropy_cost_end),
+        )
+        if start != end
+    ]
+    if not changes:
+        return "learning rate and entropy cost are constant"
+    return f"{' and '.join(changes)} at {config.run.schedule_frames:,} frames (--schedule_frames)"

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
 import hashlib
 import json
-import typing
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
-from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
-from impala_tf.config.mode_flags import EvaluationConfig
+from impala_tf.config.flags import (
+    FLAGS,
+    GRADIENTS,
+    WIRE,
+    ClusterConfig,
+    Config,
+    EnvironmentConfig,
+    EvaluationConfig,
+    flags_of,
+)
+from impala_tf.config.other_names import OTHER_NAMES
 
 Group = TypeVar("Group")
+_ALIKE = 0.7
+_SHORTEST_BEGINNING = 4
 
 
-def to_dict(config: Config) -> dict[str, Any]:
-    """Returns {flag: value} of every flag, JSON-ready. No name is in two groups."""
-    groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
-    return {
-        field.name: getattr(group, field.name)
-        for group in groups
-        for field in dataclasses.fields(group)
-    }
-
-
-BUILT_IN: Mapping[str, Any] = to_dict(Config())
+BUILT_IN: Mapping[str, Any] = {name: flag.default for name, flag in FLAGS.items()}
 """{flag: default}; None if it depends on other flags, or stands for "none"."""
-ENGINES = tuple(
-    name for name in typing.get_args(typing.get_type_hints(ClusterConfig)["engine"]) if name
-)
+ENGINES = tuple(filter(None, FLAGS["engine"].choices))
 """The values of --engine."""
-ENGINE_FLAGS = tuple(name for name in BUILT_IN if name.partition("_")[0] in ("engine", *ENGINES))
+ENGINE_FLAGS = tuple(name for name in FLAGS if name.partition("_")[0] in ("engine", *ENGINES))
 """The flags for the machine that submits a run to an engine: the run's processes get none of them.
 The flags of one engine begin with its name."""
 PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
@@ -120,16 +121,23 @@ class Given:
         return group(**{field.name: self[field.name] for field in fields})
 
 
+def to_dict(config: Config) -> dict[str, Any]:
+    """Returns {flag: value} of every flag, JSON-ready."""
+    return {name: getattr(getattr(config, flag.group), name) for name, flag in FLAGS.items()}
+
+
 def replace(config: Config, /, **flags: Any) -> Config:
     """Returns `config` with the named flags changed, whichever group they are in."""
-    groups = {}
-    for group in dataclasses.fields(config):
-        values = getattr(config, group.name)
-        changes = {f.name: flags.pop(f.name) for f in dataclasses.fields(values) if f.name in flags}
-        groups[group.name] = dataclasses.replace(values, **changes)
-    if flags:
-        raise TypeError(f"no such flags: {', '.join(flags)}")
-    return Config(**groups)
+    if unknown := flags.keys() - FLAGS.keys():
+        raise TypeError(f"no such flags: {', '.join(sorted(unknown))}")
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in flags.items():
+        changes.setdefault(FLAGS[name].group, {})[name] = value
+    groups = {
+        group: dataclasses.replace(getattr(config, group), **values)
+        for group, values in changes.items()
+    }
+    return dataclasses.replace(config, **groups)
 
 
 def to_flags(given: Given) -> list[str]:
@@ -151,10 +159,82 @@ def to_flag(name: str, value: Any) -> str:
     return f"--{name}={value}"
 
 
+def of_text(name: str, text: str) -> Any:
+    """Returns the value that a text gives to a flag which is no switch.
+
+    Raises:
+      ValueError: it is not a value of the flag, which the message names.
+    """
+    flag = FLAGS[name]
+    # "auto" asks for a default, too; but a folder may have any name.
+    if (flag.may_be_none and text == "None") or (
+        flag.is_derived and text == "auto" and name != "logdir"
+    ):
+        return None
+    if flag.choices and text not in flag.choices:
+        raise ValueError(f"--{name}={text}: must be one of {', '.join(filter(None, flag.choices))}")
+    if flag.kind in (int, float):
+        number = _number(text)
+        if number is None or (flag.kind is int and number != int(number)):
+            what = "a whole number" if flag.kind is int else "a number"
+            raise ValueError(f"--{name}={text}: must be {what}")
+        return flag.kind(number)
+    return (text,) if flag.is_repeated else text
+
+
+def of_python(name: str, value: Any) -> Any:
+    """Returns a flag's value, given as a Python value.
+
+    Numbers may be NumPy's or texts, paths `os.PathLike`, flags of several values lists, and
+    `level_kwargs` a dictionary. None asks for the default that follows from other flags.
+
+    Raises:
+      ValueError: it is not a value of the flag, which the message names.
+    """
+    flag = FLAGS[name]
+    if hasattr(value, "item"):  # a number of NumPy's
+        value = value.item()
+    if (value is None and flag.may_be_none) or (flag.kind is bool and isinstance(value, bool)):
+        return value
+    if flag.kind is bool:
+        raise ValueError(f"--{name}={value!r}: must be True or False")
+    if isinstance(value, (list, tuple)):
+        texts = tuple(map(str, value))
+        return texts if flag.is_repeated else of_text(name, ",".join(texts))
+    if isinstance(value, Mapping):
+        try:
+            return json.dumps(dict(value), default=lambda array: array.tolist())
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"--{name}={value!r}: {error}") from None
+    return of_text(name, str(value))
+
+
+def _number(text: str) -> int | float | None:
+    """Returns the number that a text is, such as 20_000_000, 2e7 or 0.5; None if it is none."""
+    with contextlib.suppress(ValueError):
+        return int(text)
+    with contextlib.suppress(ValueError):
+        return float(text) if math.isfinite(float(text)) else None
+    return None
+
+
+def meant(name: str) -> str:
+    """Returns the end of a message that there is no such flag: the one that may be meant."""
+    name = name.lower().replace("-", "_").removeprefix("no_")
+    if name in FLAGS["mode"].choices:
+        return f"; did you mean --mode={name}?"
+    if name in OTHER_NAMES:
+        return f"; did you mean --{OTHER_NAMES[name]}?"
+    long_enough = len(name) >= _SHORTEST_BEGINNING
+    near = [flag for flag in FLAGS if long_enough and flag.startswith(name)]
+    if len(near) != 1:
+        near = difflib.get_close_matches(name, FLAGS, 1, _ALIKE)
+    return f"; did you mean --{near[0]}?" if near else ""
+
+
 def waits_for_updates(config: Config) -> bool:
     """Returns whether actors wait for the update that uses their last unroll."""
-    waits = algorithm(config.loss.algorithm).actors_wait
-    return config.process.synchronization != "none" or waits
+    return actors_wait(config.loss.algorithm, config.process.synchronization)
 
 
 def actors_wait(name: str | None, synchronization: str) -> bool:
@@ -174,25 +254,9 @@ def actors_use_tensorflow(config: Config) -> bool:
 def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
-    These are the level's protocol and its --info_metrics, the agent with its inputs, the unroll
-    length, and what actors wait for; if actors send gradients, also the flags that change those.
     The handshake compares digests.
     """
-    shared = {
-        **dataclasses.asdict(config.environment),
-        "agent_name": config.agent.agent_name,
-        "width_scale": config.agent.width_scale,
-        "core": config.agent.core,
-        "heads": config.agent.heads,
-        "layer_norm": config.agent.layer_norm,
-        "observation_normalization": config.agent.observation_normalization,
-        "algorithm": config.loss.algorithm,
-        "unroll_length": config.optimizer.unroll_length,
-        "inference": config.process.inference,
-        "info_metrics": config.run.info_metrics,
-        "synchronization": config.process.synchronization,
-    }
-    if algorithm(config.loss.algorithm).actors_send == "gradients":
-        of_actors = {"envs_per_actor": config.process.envs_per_actor}
-        shared = {**shared, **dataclasses.asdict(config.loss), **of_actors}
+    sends_gradients = algorithm(config.loss.algorithm).actors_send == "gradients"
+    names, values = flags_of(WIRE | GRADIENTS if sends_gradients else WIRE), to_dict(config)
+    shared = {name: values[name] for name in names}
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

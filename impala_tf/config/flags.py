@@ -1,95 +1,157 @@
-"""The flags, grouped as `--help` shows them. A field's docstring is its help text.
+"""The flags: a flag is one entry, a field of a group below, and nothing else repeats what it says.
 
-`--help` shows the first sentence of a text, `--help_all` all of it. Line breaks have no meaning.
+    learning_rate: Annotated[float, POSITIVE, DERIVED, Short("train")] = NOT_GIVEN
+
+Its annotation has the type, the range, and where the flag matters (`Scope`; a group's SCOPE is that
+of all its flags, except `Not`). The text below it is its help: `--help_all` shows all of it, the
+`--help` of a command for which it is `Short` the first sentence. `FLAGS` has all entries.
 
 A `Config` has a value for every flag. What a command line gives is a `flag_values.Given`;
-`defaults.resolve` turns it into a `Config`. There, `Derived` flags that are not given get their
-values from the preset, the level or the machine; `--help_all` shows them. More flags are in
-`learning_flags`, `engine_flags` and `mode_flags`.
+`defaults.resolve` turns it into a `Config`: there, DERIVED flags that are not given get their
+values from the preset, the level or the machine.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from typing import Literal
+import enum
+import functools
+import inspect
+import itertools
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from impala_tf.config.engine_flags import (
-    RayConfig,
-    SlurmConfig,
-)
-from impala_tf.config.flag_types import DERIVED, Derived, NotNegative, Positive, Share
-from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
-from impala_tf.config.mode_flags import (
-    EvaluationConfig,
-    ExportConfig,
-)
+
+class Range(NamedTuple):
+    """The numbers that a flag may have."""
+
+    wanted: str
+    """In words, after "must be"."""
+    fits: Callable[[float], bool]
+
+
+class Scope(enum.Flag):
+    """Where a flag matters."""
+
+    RESUMED = enum.auto()
+    """May change when a run resumes. Every other flag changes how the run learns, or from what."""
+    WIRE = enum.auto()
+    """Must be the same for actors and their learner, which compare a digest."""
+    GRADIENTS = enum.auto()
+    """As WIRE, if actors send gradients."""
+    LEARNERS = enum.auto()
+    """Must be the same for all learners of a run."""
+    HERE = enum.auto()
+    """Of this process and these machines: repeating a run elsewhere does not need it."""
+    PLAYER = enum.auto()
+    """Who plays with a trained agent decides it, not the run that trained it."""
+    USER = enum.auto()
+    """Only the user may decide it, not somebody's file (see `consent`)."""
+    LAUNCH = enum.auto()
+    """Of what starts processes, which do not get it."""
+    COMMAND = enum.auto()
+    """Only of the command line: the Python interface does not take it."""
+
+
+class Not(NamedTuple):
+    """Takes a scope of the group from a flag."""
+
+    scope: Scope
+
+
+class Short:
+    """The commands whose short help shows the flag."""
+
+    def __init__(self, *commands: str) -> None:
+        self.commands = commands
+
+
+RESUMED, WIRE, GRADIENTS, LEARNERS, HERE, PLAYER, USER, LAUNCH, COMMAND = Scope
+POSITIVE = Range("greater than 0", lambda value: value > 0)
+NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
+SHARE = Range("between 0 and 1", lambda value: 0 <= value <= 1)
+DERIVED = "derived"
+"""The default follows from other flags, the level or the machine; None asks for it."""
+NOT_GIVEN: Any = None
+"""The value of such a flag until `defaults.resolve` finds its default."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
     """What to do, and where results are kept."""
 
-    mode: Literal["train", "test", "report", "describe", "export", "benchmark"] = "train"
+    mode: Annotated[
+        Literal["train", "test", "report", "describe", "export", "benchmark"],
+        HERE,
+        COMMAND,
+        RESUMED,
+    ] = "train"
     """train; test: play whole games with the newest checkpoint of --logdir;
     report: write a page that compares the runs in --logdir;
     describe: print the agent's layers and parameters, without a run;
     benchmark: measure every part of a run on this machine and the whole run: what limits it?
     export: write the agent in --logdir as a folder to share (--to)."""
-    logdir: Derived[str] = DERIVED
+    logdir: Annotated[str, DERIVED, HERE, RESUMED, Short("train", "test", "report", "export")] = (
+        NOT_GIVEN
+    )
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds this run, the run resumes. If it holds another run, this one is refused.
     report: several runs, repeated or comma separated; a folder stands for all runs below it.
     Default: runs/LEVEL-AGENT-ALGORITHM-SEED."""
-    config: str | None = None
+    config: Annotated[str | None, HERE, COMMAND, RESUMED] = None
     """YAML file with flags, such as the config.yaml of a run. Flags on the command line win."""
-    fresh: bool = False
+    fresh: Annotated[bool, HERE, LAUNCH, RESUMED, Short("train")] = False
     """If --logdir holds a run, rename that folder to NAME.1 (or NAME.2, ...) and start again from
     frame 0."""
-    mirror: str = ""
+    mirror: Annotated[str, HERE, USER, RESUMED] = ""
     """Where every checkpoint is copied to: a folder (such as a mounted share), sftp://HOST/PATH,
     s3://BUCKET/NAME, gs://... (these two need the extra mirror).
     It also gets everything else that a resume needs, so the same command restores a lost --logdir.
     Each run needs its own mirror."""
-    seed: NotNegative[int] = 1
+    seed: Annotated[int, NOT_NEGATIVE, PLAYER, Short("train", "test")] = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and restarted actors, get different seeds than before, so they play different games."""
     start_from: str = ""
     """Begin a new run with the network of another one: RUN (its newest checkpoint), RUN/best, or
     RUN/checkpoints/ckpt-N. The torso must fit; the core, the policy and the baseline are new
     if they do not."""
-    preset: Literal["tuned", "paper"] = "tuned"
+    preset: Annotated[Literal["tuned", "paper"], Short("train")] = "tuned"
     """Set of default values. tuned: learns fastest per frame; paper: table G.1 of the IMPALA paper.
     To see the values, add --help_all after --preset and --level_name."""
-    total_environment_frames: Derived[Positive[int]] = DERIVED
+    total_environment_frames: Annotated[int, POSITIVE, DERIVED, RESUMED, Short("train")] = NOT_GIVEN
     """Frames to train for, counted over all learners. Default: preset."""
-    schedule_frames: Derived[Positive[int]] = DERIVED
+    schedule_frames: Annotated[int, POSITIVE, DERIVED, LEARNERS] = NOT_GIVEN
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: preset; if that has none, --total_environment_frames."""
-    stop_at_return: float | None = None
+    stop_at_return: Annotated[float | None, RESUMED, Short("train")] = None
     """End the run when the mean return of the last 100 episodes reaches this value, which is
     checked every --metrics_interval_s. For an agent of several levels, it is the mean over the
     levels, of normalised returns if each level has them (docs/runs.md)."""
-    callbacks: str = ""
+    callbacks: Annotated[str, RESUMED] = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
-    info_metrics: str = ""
+    info_metrics: Annotated[str, WIRE] = ""
     """Names of numbers in the level's info, comma separated. The value at the end of an episode
     becomes a metric: its mean over the last 100 episodes, in the column info/NAME. For a key in a
     dictionary of info: DICTIONARY/KEY."""
-    track: Literal["none", "wandb"] = "none"
+    track: Annotated[Literal["none", "wandb"], RESUMED, PLAYER, Short("train")] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
-    video_every: Positive[int] | None = None
+    video_every: Annotated[int | None, POSITIVE, RESUMED] = None
     """Frames between two videos, roughly; each shows a game with the next checkpoint. Default: no
     videos. They are in LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
-    eval_every: Positive[int] | None = None
+    eval_every: Annotated[int | None, POSITIVE, RESUMED, Short("train")] = None
     """Frames between two evaluations, roughly; each plays --test_num_episodes games with the next
     checkpoint. The run's last checkpoint is evaluated, too. On Procgen, games are on unseen levels;
     elsewhere, they have seeds that training does not use. Default: none.
     Results are in LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
-    checkpoint_interval_s: Positive[float] = 60.0
+    checkpoint_interval_s: Annotated[float, POSITIVE, RESUMED] = 60.0
     """Seconds between checkpoints."""
-    metrics_interval_s: Positive[float] = 10.0
+    metrics_interval_s: Annotated[float, POSITIVE, RESUMED] = 10.0
     """Seconds between rows of metrics.csv.
     Without a terminal, also between the progress lines that are printed."""
 
@@ -98,7 +160,8 @@ class RunConfig:
 class EnvironmentConfig:
     """The level and its protocol. Actors and learners must agree on all of these."""
 
-    level_name: str = "PongNoFrameskip-v4"
+    SCOPE: ClassVar[Scope] = WIRE
+    level_name: Annotated[str, Short("train", "describe", "benchmark")] = "PongNoFrameskip-v4"
     """A level, or several, comma separated, that one agent learns. Lists: atari57, procgen16.
     Any Gymnasium id; module:Level-v0 imports your module first, also from the current folder.
     module:name is a function or a class in your module that makes a Gymnasium environment.
@@ -110,10 +173,10 @@ class EnvironmentConfig:
     level_wrappers: str = ""
     """module:Wrapper, comma separated: functions or classes that take a Gymnasium environment, and
     perhaps arguments, 'module:Wrapper{"size": 8}', and return one; applied in this order."""
-    num_action_repeats: Positive[int] = 1
+    num_action_repeats: Annotated[int, POSITIVE] = 1
     """How many steps of the level each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
-    environment_processes: bool = False
+    environment_processes: Annotated[bool, RESUMED] = False
     """Run each environment of a Gymnasium level in a process of its own, not all in the actor's.
     It helps if a step mostly waits (for a simulator, for example), or takes more than 1 ms and
     there are two cores or more for each actor. Levels with a vector environment ignore it."""
@@ -121,19 +184,19 @@ class EnvironmentConfig:
     """Atari, retro: classic: games start with no-ops, and no action sticks. sticky: actions stick
     with probability 0.25, games start at once, and a lost life ends nothing (Machado et al., 2018):
     --repeat_action_probability=0.25 --noop_max=0 --no_terminal_on_life_loss."""
-    width: Positive[int] = 84
+    width: Annotated[int, POSITIVE] = 84
     """Atari, retro: frames are resized to this many pixels."""
-    height: Positive[int] = 84
+    height: Annotated[int, POSITIVE] = 84
     """Atari, retro: frames are resized to this many pixels."""
-    frame_skip: Positive[int] = 4
+    frame_skip: Annotated[int, POSITIVE] = 4
     """Atari, retro: emulator frames per step; the agent sees the maximum of the last two."""
-    stacked_frames: Positive[int] = 4
+    stacked_frames: Annotated[int, POSITIVE] = 4
     """Atari, retro: an observation is this many of the newest frames."""
-    noop_max: NotNegative[int] = 30
+    noop_max: Annotated[int, NOT_NEGATIVE] = 30
     """Atari, retro: a game starts with a random number of no-ops, from 0 to this many."""
-    max_episode_frames: Positive[int] = 108_000
+    max_episode_frames: Annotated[int, POSITIVE] = 108_000
     """Atari, retro: a game is truncated after this many emulator frames; 108,000 are 30 minutes."""
-    repeat_action_probability: Share[float] = 0.0
+    repeat_action_probability: Annotated[float, SHARE] = 0.0
     """Atari, retro: the probability that the last action is repeated in place of the new one; see
     --protocol."""
     full_action_space: bool = False
@@ -143,10 +206,10 @@ class EnvironmentConfig:
     return."""
     distribution_mode: Literal["easy", "hard"] = "easy"
     """Procgen: how varied and difficult the levels are."""
-    num_levels: NotNegative[int] = 200
+    num_levels: Annotated[int, NOT_NEGATIVE] = 200
     """Procgen: train on this many levels; 0: on all levels from --start_level on.
     Cobbe et al. (2020) measure generalisation after training on 200 easy or 500 hard levels."""
-    start_level: NotNegative[int] = 0
+    start_level: Annotated[int, NOT_NEGATIVE] = 0
     """Procgen: the first level, a seed. The levels are --start_level to
     --start_level + --num_levels - 1; --mode=test also plays on the levels after these."""
 
@@ -160,68 +223,185 @@ class EnvironmentConfig:
 class AgentConfig:
     """The network."""
 
-    agent_name: Derived[str] = DERIVED
+    SCOPE: ClassVar[Scope] = LEARNERS
+    agent_name: Annotated[str, DERIVED, WIRE, Short("train", "describe", "benchmark")] = NOT_GIVEN
     """The network; 'impala agents' and docs/levels_and_agents.md list them. Default: preset.
     module:Class: a Sonnet module of yours, as the torso."""
-    width_scale: Positive[int] = 1
+    width_scale: Annotated[int, POSITIVE, WIRE, Short("describe")] = 1
     """Multiplies the channels of the convolutions; the other layers keep their size."""
-    core: Derived[Literal["feedforward", "lstm"]] = DERIVED
+    core: Annotated[Literal["feedforward", "lstm"], DERIVED, WIRE, Short("train", "describe")] = (
+        NOT_GIVEN
+    )
     """The agent's memory: an LSTM, or none. What the agent sees does not change.
     Default: the named agent's own."""
-    heads: Derived[Literal["policy", "q_values", "dueling"]] = DERIVED
+    heads: Annotated[Literal["policy", "q_values", "dueling"], DERIVED, WIRE] = NOT_GIVEN
     """policy: a policy and a baseline; q_values: a value for each action, for dqn and pqn;
     dueling: the same, as a state's value and each action's advantage (arXiv 1511.06581).
     Default: what --algorithm needs."""
-    observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
+    observation_normalization: Annotated[Literal["none", "elementwise"], DERIVED, WIRE] = NOT_GIVEN
     """elementwise: subtract the mean and divide by the standard deviation. Images: of each pixel
     and channel, in the first 50,000 steps; vectors: of each component, over all steps so far.
     Default: preset."""
-    initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
+    initialization: Annotated[Literal["default", "orthogonal"], DERIVED] = NOT_GIVEN
     """orthogonal: with a gain of sqrt(2), but 1 for residual convolutions and the baseline, and
     0.01 for the policy head, so that it starts almost uniform; default: each layer's usual
     initialization. Default: preset."""
-    layer_norm: Derived[bool] = DERIVED
+    layer_norm: Annotated[bool, DERIVED, WIRE] = NOT_GIVEN
     """LayerNorm (arXiv 1607.06450) before each activation of the torso; in residual networks, only
     after the linear layer. Default: on for pqn, else off."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], RESUMED, Not(LEARNERS), Short("describe")
+    ] = "auto"
     """Number format of the torso on images; everything else is float32.
     auto: bfloat16 on processors that have it (AVX512_BF16), and for residual networks on NVIDIA
     GPUs from Ampere on. bfloat16: processors without it still use float32."""
 
 
 @dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """The algorithm and its losses."""
+
+    SCOPE: ClassVar[Scope] = LEARNERS | GRADIENTS
+    algorithm: Annotated[str, DERIVED, WIRE, Short("train")] = NOT_GIVEN
+    """impala, appo, ppo, a3c, dqn or pqn. --help_all describes them at its end. Default: preset.
+    module:NAME: a record of yours (see impala_tf.config.algorithms.Algorithm)."""
+    discounting: Annotated[float, SHARE, DERIVED, Short("train")] = NOT_GIVEN
+    """Discount factor gamma of an agent step. Default: preset."""
+    baseline_cost: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """Weight of the baseline (value) loss. Default: preset."""
+    entropy_cost: Annotated[float, NOT_NEGATIVE, DERIVED, Short("train")] = NOT_GIVEN
+    """Weight of the entropy bonus, at frame 0. Default: preset."""
+    entropy_cost_end: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """Weight of the entropy bonus from --schedule_frames on; it changes linearly until then.
+    Default: preset; if --entropy_cost is given, the same fraction of it as in the preset."""
+    loss_reduction: Annotated[Literal["sum", "mean"], DERIVED] = NOT_GIVEN
+    """Whether losses are summed or averaged over a batch's steps. dqn and pqn always average.
+    Default: preset."""
+    reward_clipping: Annotated[
+        Literal["abs_one", "soft_asymmetric", "none"], DERIVED, Short("train")
+    ] = NOT_GIVEN
+    """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab).
+    Default: preset."""
+    advantage_scaling: Annotated[Literal["none", "rms", "batch"], DERIVED] = NOT_GIVEN
+    """rms: divide by the running root mean square of the advantages; batch: subtract the mean and
+    divide by the standard deviation of those in the batch; impala and appo weight the mean by
+    pi / mu, as they weight the advantages. Default: preset."""
+    value_normalization: Annotated[Literal["none", "running"], DERIVED] = NOT_GIVEN
+    """running: the network predicts values in units of their running mean and standard deviation
+    (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""
+    surrogate_clipping: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
+    target_update_interval: Annotated[int, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """dqn: learner updates after which the target network becomes a copy of the network.
+    Default: preset."""
+    n_step: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    """dqn: number of rewards in a target, to which the value of the next state is added. At the end
+    of an unroll there are fewer. Default: preset; at most --unroll_length."""
+    trace_lambda: Annotated[float, SHARE, DERIVED] = NOT_GIVEN
+    """How far estimates look ahead. impala, appo, a3c: decay of V-trace's traces (remark 2 of the
+    paper); ppo: lambda of the advantage estimates (arXiv 1506.02438); pqn: lambda of the targets.
+    0: one reward and the value of the state that follows; 1: all rewards up to the unroll's end.
+    Default: preset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer, its schedule, and how batches are used."""
+
+    SCOPE: ClassVar[Scope] = LEARNERS
+    batch_size: Annotated[int, POSITIVE, DERIVED, Short("train")] = NOT_GIVEN
+    """Unrolls per batch, for each learner (B).
+    Default: preset; ppo: one unroll of every environment; a3c: those of one actor."""
+    unroll_length: Annotated[int, POSITIVE, DERIVED, WIRE, Short("train")] = NOT_GIVEN
+    """Agent steps per unroll (T). Default: preset."""
+    updates_per_batch: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    """How many times each batch is learned from; ppo, pqn: epochs. Default: preset.
+    A larger number learns more from each frame, but takes more time; V-trace corrects for the
+    policy lag."""
+    ring_batches: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    """appo: how many batches are kept. The uses of a batch are spread over the arrivals of this
+    many batches, so that consecutive updates use different ones. Default: preset."""
+    minibatches: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    """ppo, pqn: how many parts, of whole unrolls, a batch is split into; shuffled in every epoch.
+    Default: preset; more if actors wait and there are more than two of them."""
+    optimizer: Annotated[Literal["rmsprop", "adam"], DERIVED] = NOT_GIVEN
+    """The optimizer. Default: preset."""
+    learning_rate: Annotated[float, POSITIVE, DERIVED, Short("train")] = NOT_GIVEN
+    """Learning rate at frame 0. Default: preset."""
+    learning_rate_schedule: Annotated[Literal["linear", "constant", "kl"], DERIVED] = NOT_GIVEN
+    """linear: reaches --learning_rate_end at --schedule_frames; constant; kl: as linear, but
+    divided by 1.5 while the KL divergence from the policy that acted is above 0.02 nats, and
+    multiplied by 1.5 while it is below 0.005; from a tenth of the linear rate to all of it.
+    Default: preset."""
+    learning_rate_end: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """linear, kl: the learning rate from --schedule_frames on.
+    Default: preset; if --learning_rate is given, the same fraction of it as in the preset; 0 if the
+    preset's schedule is constant."""
+    decay: Annotated[float, SHARE] = 0.99
+    """RMSProp's decay of the squared gradients."""
+    momentum: Annotated[float, SHARE] = 0.0
+    """RMSProp's momentum."""
+    epsilon: Annotated[float, POSITIVE, DERIVED] = NOT_GIVEN
+    """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
+    gradients_clipping: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """Gradients are clipped to this global norm; 0 switches clipping off. Default: preset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayConfig:
+    """--algorithm=dqn: replay and exploration."""
+
+    SCOPE: ClassVar[Scope] = LEARNERS
+    replay_capacity: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    """How many agent steps, the newest ones, each learner keeps in memory. Default: preset.
+    The learner's log says how much memory they take."""
+    replay_start_steps: Annotated[int, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    """Agent steps in the replay before anything is learned from it. Default: preset."""
+    replay_batch_size: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    """Agent steps drawn for each gradient step, for each learner. Default: preset."""
+    replay_ratio: Annotated[float, POSITIVE, DERIVED] = NOT_GIVEN
+    """Gradient steps for each agent step that a learner receives. Default: preset."""
+    replay_sampling: Annotated[Literal["uniform", "prioritized"], DERIVED] = NOT_GIVEN
+    """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), at first by
+    the errors that the actors computed. Default: preset."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ProcessConfig:
     """The processes of a run on this machine, or one process of a cluster."""
 
-    num_actors: Derived[Positive[int]] = DERIVED
+    SCOPE: ClassVar[Scope] = RESUMED
+    num_actors: Annotated[int, POSITIVE, DERIVED, Short("train", "benchmark")] = NOT_GIVEN
     """Actor processes of a run on this machine. Default: one per core."""
-    envs_per_actor: Derived[Positive[int]] = DERIVED
+    envs_per_actor: Annotated[int, POSITIVE, DERIVED, GRADIENTS, Short("train", "benchmark")] = (
+        NOT_GIVEN
+    )
     """Environments that an actor steps as one batch (N). Default: preset."""
-    inference: Literal["actor", "learner"] = "actor"
+    inference: Annotated[Literal["actor", "learner"], WIRE] = "actor"
     """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
     batching). Actors need less memory then."""
-    synchronization: Literal["none", "trajectory", "step"] = "none"
+    synchronization: Annotated[Literal["none", "trajectory", "step"], WIRE, Not(RESUMED)] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments
     step together; needs --inference=learner. Except with none, a batch is one unroll of every
     environment. ppo is always at least trajectory."""
-    device: Literal["auto", "cpu", "gpu"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "gpu"], PLAYER, Short("train")] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
-    job_name: Literal["", "learner", "actor", "evaluator"] = ""
+    job_name: Annotated[Literal["", "learner", "actor", "evaluator"], HERE, USER, COMMAND] = ""
     """Run one process of a cluster by hand (sandbox/example_by_hand.md). The first learner starts
     evaluators itself, for --eval_every and --video_every.
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""
-    task: NotNegative[int] = 0
+    task: Annotated[int, NOT_NEGATIVE, HERE, COMMAND] = 0
     """Index of this learner among the learners, or of this actor among the actors."""
-    learner_hosts: str = ""
+    learner_hosts: Annotated[str, HERE, USER] = ""
     """host:port of every learner, comma separated."""
-    actor_hosts: str = ""
+    actor_hosts: Annotated[str, HERE, USER] = ""
     """Names of the actors' machines, comma separated; only their number and order matter."""
-    credentials: str | None = None
+    credentials: Annotated[str | None, HERE, USER, LAUNCH] = None
     """Folder with the run's certificates. Default: LOGDIR/credentials."""
-    idle_exit_minutes: Positive[float] | None = None
+    idle_exit_minutes: Annotated[float | None, POSITIVE] = None
     """An actor ends when it has not reached its learner for this long. Default: it never gives
     up."""
 
@@ -230,52 +410,87 @@ class ProcessConfig:
 class ClusterConfig:
     """A cluster: the machines of a CSV file, or an engine such as Slurm."""
 
-    workers_csv_path: str | None = None
+    SCOPE: ClassVar[Scope] = HERE | LAUNCH | RESUMED
+    workers_csv_path: Annotated[str | None, USER, COMMAND, Short("train")] = None
     """CSV of the machines to launch learners and actors on."""
     tmux_sess: str = "impala"
     """tmux session of a launched run's processes; tmux attach shows them."""
-    detach: bool = False
+    detach: Annotated[bool, COMMAND] = False
     """Return as soon as the run is launched, instead of showing its progress."""
-    dry_run: bool = False
+    dry_run: Annotated[bool, COMMAND, Short("train")] = False
     """Print which processes would run where, and start nothing. Without a CSV, too.
     --engine: print what would be submitted."""
-    accept_new_host_keys: bool = False
-    """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
-    A host key that has changed is still refused."""
-    min_actors: Positive[int] | None = None
+    min_actors: Annotated[int | None, POSITIVE] = None
     """Start as soon as this many actors can start; the machines of the others join later.
     Default: all of them."""
-    min_learners: Positive[int] | None = None
+    min_learners: Annotated[int | None, POSITIVE] = None
     """The fewest learners that train while the others are away; learner 0 is always needed.
     Learners that arrive later join. Default: all of them at first, then 1."""
-    max_hours: Positive[float] | None = None
+    max_hours: Annotated[float | None, POSITIVE] = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more. With
     --join (so on Slurm), the time starts again with each job. It has no effect in
     Compose."""
-    end_command: str | None = None
+    end_command: Annotated[str | None, USER] = None
     """Shell command that each machine runs once all of its processes have ended, such as one that
     switches it off."""
-    env: tuple[str, ...] = ()
+    env: Annotated[tuple[str, ...], USER] = ()
     """NAME=VALUE: a variable for all processes of a launch with --workers_csv_path.
     They get no other variables of this shell."""
-    secret: tuple[str, ...] = ()
+    secret: Annotated[tuple[str, ...], USER] = ()
     """NAME: like --env, but the value comes from this shell and is never shown. It is stored only
     in a file that only you can read, on each machine, until the run ends."""
-    join: bool = False
+    join: Annotated[bool, USER, COMMAND] = False
     """Run this node's part of a job: one command for every node. The environment says which node
     it is, and where the learners are: Slurm, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
-    num_learners: Positive[int] | None = None
+    num_learners: Annotated[int | None, POSITIVE] = None
     """--join, --engine=slurm and --engine=ray: how many learners there are. On Slurm and with
     --join, they are on the first nodes, one on each. Default: 1; with --join in a heterogeneous job
     of Slurm, the nodes of its first component."""
-    actors_per_node: Positive[int] | None = None
+    actors_per_node: Annotated[int | None, POSITIVE] = None
     """--join: actor processes on each node without a learner. Default: one per core of the node."""
-    engine: Literal["", "ssh", "slurm", "ray"] = ""
+    engine: Annotated[Literal["", "ssh", "slurm", "ray"], USER, COMMAND] = ""
     """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm:
     submit the run as a job that starts --join on each of its nodes; ray: let a Ray cluster place
     each process, and restart it elsewhere when its node is lost (docs/engines.md has others).
     --dry_run prints what the engine would get."""
+    slurm_actors: Annotated[int, NOT_NEGATIVE, USER] = 1
+    """--engine=slurm: nodes with actors, besides those of --num_learners. 0: one node does
+    everything."""
+    slurm_options: Annotated[str, USER] = ""
+    """--engine=slurm: sbatch options for all nodes, such as "--time=12:00:00 --partition=x". Two
+    minutes before a time limit, the run writes a checkpoint; then the job joins the queue again and
+    resumes."""
+    slurm_learner_options: Annotated[str, USER] = ""
+    """--engine=slurm: more sbatch options for the nodes of learners, such as --gpus-per-node=1."""
+    ray_learner_resources: Annotated[str, USER] = "CPU=1"
+    """--engine=ray: what a learner takes of its node, in Ray's terms: CPU=4,GPU=1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """--mode=test, and games while training (--eval_every)."""
+
+    SCOPE: ClassVar[Scope] = PLAYER | RESUMED
+    test_num_episodes: Annotated[int, POSITIVE, Short("test", "export")] = 10
+    """How many whole games to play."""
+    test_policy: Annotated[Literal["greedy", "sampled"], Short("test")] = "sampled"
+    """greedy: the most likely action; sampled: drawn from the policy, as in training.
+    For agents of dqn and pqn, sampled means that one action in a hundred is random."""
+    checkpoint: Annotated[Literal["newest", "best"], Short("test", "export")] = "newest"
+    """Checkpoint to play or export. best: the one with the highest mean return."""
+    video: Annotated[bool, Short("test")] = False
+    """Also write an mp4 of one game to the logdir. Only with --mode=test."""
+    trust_level_module: Annotated[bool, HERE, USER, Short("test", "report", "export")] = False
+    """Import the Python modules that the run in --logdir names, such as those of its level, network
+    or algorithm. Their code runs on this machine, so --mode=test, report and export ask first.
+    Also use all flags of the file in --config: modules, --end_command, --mirror, machines."""
+    to: Annotated[str | None, USER, Short("report", "export")] = None
+    """export: a new folder for others: a model card with curve and evaluation, a model that plays
+    without TensorFlow (--mode=test --logdir=FOLDER), and a SavedModel. The Hugging Face hub takes
+    it as it is. It plays --test_num_episodes games for the card. Default: LOGDIR/export.
+    report: where report.html, report.md and report.csv are written. Default: the --logdir; if there
+    are several, runs/report."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,7 +505,86 @@ class Config:
     replay: ReplayConfig = ReplayConfig()
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
-    slurm: SlurmConfig = SlurmConfig()
-    ray: RayConfig = RayConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    export: ExportConfig = ExportConfig()
+
+
+GROUPS: Mapping[str, Any] = typing.get_type_hints(Config)
+"""{field of `Config`: its class}."""
+
+
+class Flag(NamedTuple):
+    """An entry, read from its field."""
+
+    name: str
+    group: str
+    """A key of GROUPS."""
+    kind: Any
+    """bool of a switch, int, float, str, a Literal, or tuple[str, ...] if it may be repeated."""
+    default: Any
+    """None if it depends on other flags, or stands for "none"."""
+    may_be_none: bool
+    is_derived: bool
+    range: Range | None
+    scope: Scope
+    short: tuple[str, ...]
+    """The commands whose short help shows it."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that it may have; () if these are not listed."""
+        return typing.get_args(self.kind) if typing.get_origin(self.kind) is Literal else ()
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it may be given several times, for several values."""
+        return typing.get_origin(self.kind) is tuple
+
+
+def _read_table() -> dict[str, Flag]:
+    flags = {}
+    for group, cls in GROUPS.items():
+        hints = typing.get_type_hints(cls, include_extras=True)
+        for field in dataclasses.fields(cls):
+            kind, extras = hints[field.name], []
+            while typing.get_origin(kind) in (Annotated, typing.Union, types.UnionType):
+                kind, *others = typing.get_args(kind)
+                extras += others
+            scope, limits = getattr(cls, "SCOPE", Scope(0)), None
+            short: tuple[str, ...] = ()
+            for extra in extras:
+                if isinstance(extra, Scope):
+                    scope |= extra
+                elif isinstance(extra, Not):
+                    scope &= ~extra.scope
+                elif isinstance(extra, Range):
+                    limits = extra
+                elif isinstance(extra, Short):
+                    short = extra.commands
+            derived = DERIVED in extras
+            none = derived or type(None) in extras
+            flags[field.name] = Flag(
+                field.name, group, kind, field.default, none, derived, limits, scope, short
+            )
+    return flags
+
+
+FLAGS: Mapping[str, Flag] = _read_table()
+"""{name: entry}. No name is in two groups."""
+
+
+def flags_of(scope: Scope) -> tuple[str, ...]:
+    """Returns the names of the flags that a scope has."""
+    return tuple(name for name, flag in FLAGS.items() if flag.scope & scope)
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Returns {flag: its text}."""
+    docstrings: dict[str, str] = {}
+    classes = ast.parse(inspect.getsource(sys.modules[__name__])).body
+    bodies = [node.body for node in classes if isinstance(node, ast.ClassDef)]
+    for field, below in itertools.chain.from_iterable(map(itertools.pairwise, bodies)):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value)
+            docstrings[ast.unparse(field.target)] = " ".join(text.split())
+    return docstrings

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from impala_tf.config import engine_limits, plug_ins, words
+from impala_tf.config import plug_ins
 from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import Given, actors_wait, waits_for_updates
-from impala_tf.config.flags import Config
-from impala_tf.config.own_levels import kwargs_text, level_kwargs, own_level_problems
+from impala_tf.config.flag_values import (
+    BUILT_IN,
+    ENGINE_FLAGS,
+    Given,
+    actors_wait,
+    waits_for_updates,
+)
+from impala_tf.config.flags import FLAGS, Config
 from impala_tf.types import EnvironmentSpec
 
 
@@ -24,8 +29,9 @@ def checked(given: Given) -> Given:
     """
     if lines := problems(given):
         raise ConfigError(lines)
-    kwargs = given["level_kwargs"]
-    return given.replace(level_kwargs=kwargs_text(level_kwargs(kwargs))) if kwargs else given
+    if not (kwargs := given["level_kwargs"]):
+        return given
+    return given.replace(level_kwargs=plug_ins.kwargs_text(plug_ins.level_kwargs(kwargs)))
 
 
 def problems(given: Given) -> list[str]:
@@ -33,16 +39,20 @@ def problems(given: Given) -> list[str]:
     flags = given.everything()
     lines = [
         f"--{name}={flags[name]}: must be {flag.range.wanted}"
-        for name, flag in words.flags().items()
+        for name, flag in FLAGS.items()
         if flag.range and flags[name] is not None and not flag.range.fits(flags[name])
     ]
     lines += plug_ins.problems(flags)
-    lines += own_level_problems(flags)
+    for flag, names in (("agent_name", sorted(AGENTS)), ("algorithm", list(ALGORITHMS))):
+        if flags[flag] not in (None, *names) and not plug_ins.is_own(flags[flag]):
+            lines.append(
+                f"--{flag}={flags[flag]}: must be one of {', '.join(names)}, or module:NAME for"
+                " your own"
+            )
     lines += _mode_problems(flags)
-    lines += _name_problems(flags)
     lines += _role_problems(flags)
-    lines += _cluster_problems(flags)
-    return lines or engine_limits.problems(flags)
+    lines += _launch_problems(flags)
+    return lines or _engine_problems(flags)
 
 
 def _mode_problems(flags: dict[str, Any]) -> list[str]:
@@ -56,16 +66,127 @@ def _mode_problems(flags: dict[str, Any]) -> list[str]:
         lines.append(f"--logdir={logdir}: shells leave ~ as it is there; write --logdir=$HOME/...")
     elif logdir and "://" in logdir:
         lines.append(f"--logdir={logdir}: must be a folder; --mirror=URL copies a run elsewhere")
-    elif logdir and mode == "train" and "," in logdir:
-        lines.append(f"--logdir={logdir}: --mode=report reads a comma as two folders; leave it out")
     if flags["video"] and mode != "test":
         lines.append("--video: films a trained agent; give --mode=test --logdir=DIR --video")
+    if flags["to"] is not None and mode not in ("export", "report"):
+        lines.append("--to: is where --mode=export or report writes; leave it out here")
     if flags["synchronization"] == "step" and flags["inference"] != "learner":
         lines.append("--synchronization=step: needs --inference=learner, as all share one network")
-    names = plug_ins.split(flags["info_metrics"])
-    if any(re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is None for name in names):
-        lines.append(f"--info_metrics={flags['info_metrics']}: must be names, comma separated")
-    return lines + _export_problems(flags)
+    return lines
+
+
+def _role_problems(flags: dict[str, Any]) -> list[str]:
+    """Returns problems of a process that is started by hand, and of those that are not."""
+    job, task = flags["job_name"], flags["task"]
+    learners, actors = plug_ins.split(flags["learner_hosts"]), plug_ins.split(flags["actor_hosts"])
+    lines = [
+        f"--learner_hosts: '{host}' is not host:port"
+        for host in learners
+        if not valid_host_port(host)
+    ]
+    if not job:
+        starts = flags["join"] or flags["workers_csv_path"] or flags["engine"]
+        if flags["mode"] == "train" and not starts and not lines:
+            by_hand = {"learner_hosts": len(learners) > 1, "actor_hosts": actors, "task": task > 0}
+            lines += [
+                f"--{name}: is for a process started by hand; give its --job_name, or leave it out"
+                for name, given in by_hand.items()
+                if given
+            ]
+        return lines
+    if not learners:
+        lines.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
+    for role, hosts in (("learner", learners), ("actor", actors)):
+        if job == role and hosts and task >= len(hosts):
+            lines.append(f"--task={task}: --{role}_hosts names {len(hosts)}, counted from 0")
+    # With --join, the node's role gives each process what it needs.
+    alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])
+    # `alone` comes first: the flags of someone else's run are checked before its modules are
+    # trusted, so the check must not import an algorithm.
+    if alone and actors_wait(flags["algorithm"], flags["synchronization"]):
+        lines.append("--job_name=learner: actors wait for updates, so this needs --actor_hosts, or"
+                     " a --batch_size that is the number of its actors' environments")  # fmt: skip
+    lines += [
+        f"--{name}: the command that starts the whole run takes it; leave --job_name out"
+        for name in ("fresh", "workers_csv_path")
+        if flags[name]
+    ]
+    return lines
+
+
+def _launch_problems(flags: dict[str, Any]) -> list[str]:
+    """Returns problems of a launch; they quote no value of --env and --secret: it may be secret."""
+    lines = []
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", flags["tmux_sess"]) is None:
+        lines.append(
+            f"--tmux_sess={flags['tmux_sess']!r}: must be up to 64 letters, digits, _ and -"
+        )
+    for flag, wanted in (("env", "NAME=VALUE"), ("secret", "NAME, a variable of this shell")):
+        for text in flags[flag]:
+            name, equals, _ = text.partition("=")
+            is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII) is not None
+            if not is_name or bool(equals) != (flag == "env"):
+                hint = " (a level is --level_name)" if flag == "env" and not equals else ""
+                lines.append(f"--{flag}={name}: must be {wanted}{hint}")
+        if flags[flag] and not flags["workers_csv_path"]:
+            lines.append(f"--{flag}: only with --workers_csv_path; a run on this machine has the"
+                         " variables of this shell")  # fmt: skip
+    return lines
+
+
+def _engine_problems(flags: dict[str, Any]) -> list[str]:
+    """Returns one line for each flag that does not fit --engine, or that needs it."""
+    engine, several = flags["engine"], (flags["num_learners"] or 1) > 1
+    lines = [
+        f"--{name}: only with --engine={name.partition('_')[0]}"
+        for name in ENGINE_FLAGS
+        if not name.startswith(("engine", f"{engine}_")) and flags[name] != BUILT_IN[name]
+    ]
+    if several and not flags["join"] and engine not in ("slurm", "ray"):
+        lines.append(
+            f"--num_learners={flags['num_learners']}: only with --join, --engine=slurm or"
+            " --engine=ray; with --workers_csv_path, give each learner a row"
+        )
+    if not engine:
+        return lines
+    refused = {"ssh": ("job_name", "join")}.get(engine, ("job_name", "join", "workers_csv_path"))
+    lines += [
+        f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
+        for name in refused
+        if flags[name]
+    ]
+    unused = {
+        "slurm": ("min_actors",), "ray": ("min_actors", "min_learners", "end_command"),
+    }  # fmt: skip
+    lines += [
+        f"--{name}: --engine={engine} does not use it; leave the flag out"
+        for name in unused.get(engine, ())
+        if flags[name] is not None
+    ]
+    if flags["mode"] != "train":
+        lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
+    if engine == "ssh" and not flags["workers_csv_path"]:
+        lines.append("--engine=ssh: name the machines with --workers_csv_path=FILE")
+    if engine == "slurm" and several and not flags["slurm_actors"]:
+        lines.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
+    if engine == "ray":
+        try:
+            amounts(flags["ray_learner_resources"])
+        except ValueError as error:
+            lines.append(f"--ray_learner_resources={flags['ray_learner_resources']}: {error}")
+    return lines
+
+
+def amounts(text: str) -> dict[str, float]:
+    """Returns {resource: amount} of a flag such as CPU=4,GPU=1.
+
+    Raises:
+      ValueError: a part of it is not NAME=NUMBER.
+    """
+    found = dict(re.findall(r" *([^=, ]+)=([0-9]+(?:\.[0-9]+)?) *(?:,|$)", text))
+    if len(found) != len(plug_ins.split(text)):
+        raise ValueError("must be such as CPU=4,GPU=1 or memory=8000000000")
+    return {name: float(amount) for name, amount in found.items()}
 
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
@@ -83,8 +204,7 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
 
 def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
     """Raises ConfigError if the algorithm cannot learn the level, or not with these flags."""
-    lines = algorithm(config.loss.algorithm).problems(config, spec)
-    if lines:
+    if lines := algorithm(config.loss.algorithm).problems(config, spec):
         raise ConfigError(lines)
 
 
@@ -99,11 +219,7 @@ def check_network(config: Config) -> None:
 
 
 def check_batches(config: Config) -> None:
-    """Raises ConfigError if batches cannot be filled or split. For a learner or a local run.
-
-    Args:
-      config: the run's config.
-    """
+    """Raises ConfigError if batches cannot be filled or split. For a learner or a local run."""
     batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
     waits = waits_for_updates(config)
     if algorithm(config.loss.algorithm).estimates_once and parts > batch_size:
@@ -111,96 +227,10 @@ def check_batches(config: Config) -> None:
             f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
             f" or more --{'envs_per_actor' if waits else 'batch_size'}"
         )
-    if not waits:
-        return
     environments = config.process.num_actors * config.process.envs_per_actor
-    if not config.process.job_name and batch_size != environments:
+    if waits and not config.process.job_name and batch_size != environments:
         raise ConfigError(
             f"--batch_size={batch_size}: actors wait for the update that uses their unrolls"
             " (--algorithm=ppo, --synchronization), so a batch is one unroll of each of their"
             f" {environments} environments; leave the flag out"
         )
-
-
-def _export_problems(flags: dict[str, Any]) -> list[str]:
-    if flags["to"] is not None and flags["mode"] not in ("export", "report"):
-        return ["--to: is where --mode=export or report writes; leave it out here"]
-    return []
-
-
-def _name_problems(flags: dict[str, Any]) -> list[str]:
-    return [
-        f"--{flag}={flags[flag]}: no such {what}; use one of {', '.join(names)}, or module:NAME for"
-        " your own"
-        for flag, what, names in (
-            ("agent_name", "agent", sorted(AGENTS)),
-            ("algorithm", "algorithm", list(ALGORITHMS)),
-        )
-        if flags[flag] is not None and flags[flag] not in names and not plug_ins.is_own(flags[flag])
-    ]
-
-
-def _role_problems(flags: dict[str, Any]) -> list[str]:
-    job, task = flags["job_name"], flags["task"]
-    learners, actors = plug_ins.split(flags["learner_hosts"]), plug_ins.split(flags["actor_hosts"])
-    lines = [
-        f"--learner_hosts: '{host}' is not host:port"
-        for host in learners
-        if not valid_host_port(host)
-    ]
-    # With --join, the node's role gives each process what it needs.
-    alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])
-    # `alone` comes first: the flags of someone else's run are checked before its modules are
-    # trusted, so the check must not import an algorithm.
-    if alone and actors_wait(flags["algorithm"], flags["synchronization"]):
-        lines.append("--job_name=learner: actors wait for updates, so this needs --actor_hosts, or"
-                     " a --batch_size that is the number of its actors' environments")  # fmt: skip
-    if job and not learners:
-        lines.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
-    for role, hosts in (("learner", learners), ("actor", actors)):
-        if job == role and hosts and task >= len(hosts):
-            lines.append(f"--task={task}: --{role}_hosts names {len(hosts)}, counted from 0")
-    starters = (job, flags["join"], flags["workers_csv_path"], flags["engine"])
-    several = len(learners) > 1 and not lines
-    by_hand = {"learner_hosts": several, "actor_hosts": actors, "task": task > 0}
-    if flags["mode"] == "train" and not any(starters):
-        lines += [
-            f"--{name}: is for a process started by hand; give its --job_name, or leave it out"
-            for name, given in by_hand.items()
-            if given
-        ]
-    if job and flags["fresh"]:
-        lines.append("--fresh: needs the command that starts the whole run; move the folder")
-    if job and flags["workers_csv_path"]:
-        lines.append("--workers_csv_path: starts every job itself; leave --job_name out")
-    return lines
-
-
-def _variable_problems(flags: dict[str, Any]) -> list[str]:
-    """Returns problems of --env and --secret; they quote no value, as it may be a secret."""
-    lines = []
-    for flag, wanted in (("env", "NAME=VALUE"), ("secret", "NAME, a variable of this shell")):
-        for text in flags[flag]:
-            name, equals, _ = text.partition("=")
-            is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII) is not None
-            if not is_name or bool(equals) != (flag == "env"):
-                hint = " (a level is --level_name)" if flag == "env" and not equals else ""
-                lines.append(f"--{flag}={name}: must be {wanted}{hint}")
-        if flags[flag] and not flags["workers_csv_path"]:
-            lines.append(f"--{flag}: only with --workers_csv_path; a run on this machine has the"
-                         " variables of this shell")  # fmt: skip
-    return lines
-
-
-def _cluster_problems(flags: dict[str, Any]) -> list[str]:
-    lines = []
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", flags["tmux_sess"]) is None:
-        lines.append(
-            f"--tmux_sess={flags['tmux_sess']!r}: must be up to 64 letters, digits, _ and -"
-        )
-    lines += _variable_problems(flags)
-    if flags["workers_csv_path"] == "":
-        lines.append("--workers_csv_path=: is empty; name a file, or leave the flag out")
-    if flags["join"] and flags["workers_csv_path"]:
-        lines.append("--join: this node has a part in a job already; leave --workers_csv_path out")
-    return lines

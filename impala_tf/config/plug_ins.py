@@ -1,9 +1,10 @@
-"""The user's own code, which flags name as module:NAME."""
+"""The user's own code, which flags name as module:NAME, and the arguments of own levels."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import os
 import re
 import sys
@@ -24,6 +25,9 @@ FOLDERS_VARIABLE = "IMPALA_TF_MODULES"
 """Environment variable with more folders of the user's modules, separated as in PATH."""
 _NOT_OF_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_WRAPPER = re.compile(rf",\s*({FORM.pattern})\s*")
+_EXAMPLE = """--level_kwargs='{"size": 8}'"""
+_EXAMPLE_WRAPPER = """--level_wrappers='my_levels:MyWrapper{"size": 8}'"""
 
 
 def is_own(name: str | None) -> bool:
@@ -43,26 +47,27 @@ def modules(flags: Mapping[str, Any]) -> list[str]:
 
 
 def problems(flags: Mapping[str, Any]) -> list[str]:
-    """Returns one line for each callback that is not module:NAME. Imports nothing."""
-    form = "module:Class, such as my_module:MyCallback"
-    return [
-        f"--callbacks={flags['callbacks']}: '{name}' is not {form}"
+    """Returns one line for each flag that does not name code of the user's own as it should.
+
+    Imports nothing.
+    """
+    lines = [
+        f"--callbacks={flags['callbacks']}: '{name}' is not module:Class, such as"
+        " my_module:MyCallback"
         for name in split(flags["callbacks"])
         if FORM.fullmatch(name) is None
     ]
+    for flag, read in (("level_kwargs", level_kwargs), ("level_wrappers", level_wrappers)):
+        try:
+            read(flags[flag])
+        except ValueError as error:
+            lines.append(f"--{flag}={flags[flag]}: {error}")
+    return lines
 
 
 def split(text: str) -> tuple[str, ...]:
     """Returns the parts of a comma separated flag, such as --learner_hosts; '' has none."""
     return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
-
-
-def parts(flag: str, name: str) -> tuple[str, str]:
-    """Returns the module and the name of module:NAME. Raises ConfigError for any other form."""
-    if FORM.fullmatch(name) is None:
-        raise ConfigError(f"--{flag}={name}: must be module:NAME")
-    module, _, attribute = name.partition(":")
-    return module, attribute
 
 
 def load(flag: str, name: str) -> Any:
@@ -71,7 +76,9 @@ def load(flag: str, name: str) -> Any:
     Raises:
       ConfigError: the name is not module:NAME, or the module cannot be imported or lacks the name.
     """
-    module_name, attribute = parts(flag, name)
+    if FORM.fullmatch(name) is None:
+        raise ConfigError(f"--{flag}={name}: must be module:NAME")
+    module_name, _, attribute = name.partition(":")
     look_in_current_folder()
     try:
         module = importlib.import_module(module_name)
@@ -91,16 +98,11 @@ def cannot_import(module: str, error: BaseException) -> str:
         reason += '; put what only a script does under: if __name__ == "__main__":'
     top = module.partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and (error.name == top or module.endswith(".py")):
-        reason += f"; {_where_to_start(module)}"
+        file = f"{top}/" if "." in module else f"{top}.py"
+        reason += f"; start the command in the folder that holds {file}, or add it to PYTHONPATH"
+        if module.endswith(".py"):
+            reason = f"write {module.removesuffix('.py')}, without .py"
     return f"cannot import the module '{module}': {reason}"
-
-
-def _where_to_start(module: str) -> str:
-    if module.endswith(".py"):
-        return f"write {module.removesuffix('.py')}, without .py"
-    top, dot, _ = module.partition(".")
-    file = f"{top}/" if dot else f"{top}.py"
-    return f"start the command in the folder that holds {file}, or add that folder to PYTHONPATH"
 
 
 def near(name: str, others: Iterable[str]) -> str:
@@ -131,3 +133,48 @@ def look_in_current_folder() -> None:
     for folder in (*filter(None, folders), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.append(folder)
+
+
+def level_kwargs(text: str) -> dict[str, Any]:
+    """Returns the arguments in --level_kwargs; {} for ''.
+
+    Raises:
+      ValueError: it is not a JSON object; the message says why.
+    """
+    if not text:
+        return {}
+    try:
+        kwargs = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON ({error}); write {_EXAMPLE}") from None
+    if not isinstance(kwargs, dict):
+        raise ValueError(f"must be a JSON object, as in {_EXAMPLE}")
+    return kwargs
+
+
+def level_wrappers(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Returns (module:NAME, arguments) of each wrapper in --level_wrappers; [] for ''.
+
+    Raises:
+      ValueError: it has another form; the message says which.
+    """
+    found: list[tuple[str, dict[str, Any]]] = []
+    rest = text.strip() and f",{text}"
+    while rest:
+        if (match := _WRAPPER.match(rest)) is None:
+            raise ValueError(f"'{rest.lstrip(', ')}' is not module:name, as in {_EXAMPLE_WRAPPER}")
+        kwargs: dict[str, Any] = {}
+        end = match.end()
+        if rest.startswith("{", end):
+            try:
+                kwargs, end = json.JSONDecoder().raw_decode(rest, end)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"is not JSON ({error}); write {_EXAMPLE_WRAPPER}") from None
+        found.append((match[1], kwargs))
+        rest = rest[end:].lstrip()
+    return found
+
+
+def kwargs_text(kwargs: Mapping[str, Any]) -> str:
+    """Returns arguments as the text of --level_kwargs: one text for equal values, '' for none."""
+    return json.dumps(kwargs, sort_keys=True) if kwargs else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from impala_tf.config.algorithms import ALGORITHMS, Flags, algorithm
+from impala_tf.config.algorithms import Flags, algorithm
 from impala_tf.types import Kind
 
 # Table G.1 of the paper. Flags that it does not name (of appo, ppo) have no effect with it.
@@ -194,10 +194,8 @@ def values(
         preset_values.update(TUNED_ROBOTS if continuous else TUNED_VECTORS)
     if actors < MANY_ACTORS and following_actors(preset, kind, name):
         preset_values.update(SMALL_BATCHES)
-    if name not in (
-        None,
-        preset_values["algorithm"],
-    ):  # the preset has the values of its own algorithm
+    # The preset has the values of its own algorithm.
+    if name not in (None, preset_values["algorithm"]):
         preset_values.update(algorithm(str(name)).defaults_on(kind, continuous), algorithm=name)
     return preset_values
 
@@ -206,8 +204,3 @@ def following_actors(preset: str, kind: Kind, name: str | None) -> tuple[str, ..
     """Returns the flags whose values depend on the number of actors. For the Args, see `values`."""
     is_tuned = preset == "tuned" and name in (None, PRESETS[preset][kind]["algorithm"])
     return tuple(SMALL_BATCHES) if is_tuned and kind != "vector" else ()
-
-
-def algorithms() -> str:
-    """Returns a line on each algorithm."""
-    return "\n".join(f"--algorithm={name}: {algorithm(name).about}." for name in ALGORITHMS)

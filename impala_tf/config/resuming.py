@@ -1,26 +1,15 @@
-"""Which flags may change when a run resumes, and which would make it another run."""
+"""Whether a config continues a saved run: flags that are not RESUMED would make it another one."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config.flag_values import ENGINE_FLAGS, to_dict, to_flag
-from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
-from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig
+from impala_tf.config.flag_values import to_dict, to_flag
+from impala_tf.config.flags import RESUMED, Config, flags_of
 
-_GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ExportConfig)
-# What actors wait for decides how old their parameters are.
-_LEARNED_FROM = {"synchronization"}
-MAY_CHANGE = {
-    "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
-    "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
-    "total_environment_frames", "environment_processes", "precision",
-    *(field.name for group in _GROUPS for field in dataclasses.fields(group)),
-    *ENGINE_FLAGS,
-} - _LEARNED_FROM  # fmt: skip
+MAY_CHANGE = frozenset(flags_of(RESUMED))
 """Flags that change how long a run trains, or where and how its processes run. Every other flag
 changes how the run learns, or from what."""
 

@@ -20,15 +20,11 @@ _JOBS = ("learner", "actor")
 
 
 def applied(given: Given, environment: Mapping[str, str]) -> Given:
-    """Returns the given flags; if they give no role, with the role from TF_CONFIG.
+    """Returns the given flags, which win; if they give no role, with the role from TF_CONFIG.
 
-    Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
-    --workers_csv_path or a --mode other than train, and if its cluster has neither learners nor
-    actors: Kubeflow and Vertex AI set it for jobs of one process, too.
-
-    Args:
-      given: the flags of the command line.
-      environment: the process's variables.
+    It is ignored with --job_name, --workers_csv_path or a --mode other than train, and if its
+    cluster has neither learners nor actors: Kubeflow and Vertex AI set it for jobs of one process,
+    too.
 
     Raises:
       ConfigError: TF_CONFIG is malformed.

@@ -1,33 +1,46 @@
 """Commands that are printed for the user, ready to be pasted into the terminal.
 
 They name the interpreter that runs this process, and paths that are right in the current folder.
+This runs with any Python 3, because the user may have started the wrong one.
 """
 
 from __future__ import annotations
 
-import functools
-import json
+import importlib.util
 import os
 import shlex
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = "run_experiment.py"
 FRONTEND = "-m frontend"
-
-
 IS_CHECKOUT = (PROJECT / SCRIPT).is_file()
 """Whether this is a checkout, not an installed package, which has the command `impala` instead."""
+_OLDEST = (3, 11)
+# An interpreter with these has the other packages, too: see `dependencies` in pyproject.toml.
+_PACKAGES = ("rich", "gymnasium", "grpc")
+
+
+def require_packages(program: str) -> None:
+    """Without the packages, prints a line that says what to do, and exits with status 2.
+
+    Args:
+      program: what the user started: SCRIPT or FRONTEND.
+    """
+    if sys.version_info >= _OLDEST and all(map(importlib.util.find_spec, _PACKAGES)):
+        return
+    advice = f"run {install_extra('learner')}"
+    if IS_CHECKOUT:
+        advice = f"run make setup in {PROJECT}, then .venv/bin/python {program}"
+    print(f"{sys.executable} does not have the project's packages; {advice}", file=sys.stderr)
+    sys.exit(2)
 
 
 def program() -> tuple[str, ...]:
     """Returns what an interpreter runs for a process of a run, from any folder."""
-    if IS_CHECKOUT:
-        return (str(PROJECT / SCRIPT),)
-    return module("impala_tf")
+    return (str(PROJECT / SCRIPT),) if IS_CHECKOUT else module("impala_tf")
 
 
 def module(name: str) -> tuple[str, ...]:
@@ -39,35 +52,24 @@ def module(name: str) -> tuple[str, ...]:
     return ("-m", name) if IS_CHECKOUT else ("-P", "-m", name)
 
 
-def python(*words: str) -> str:
-    """Returns this interpreter with arguments, such as '.venv/bin/python -m frontend status'."""
-    return _command(Path(sys.executable), words)
-
-
-def run_experiment(*flags: str) -> str:
-    """Returns the command that runs `impala` with flags; without it, run_experiment.py."""
-    if not IS_CHECKOUT or is_impala() or _installs_checkout():
-        modes = [flag for flag in flags if flag.startswith("--mode=")]
-        command = modes[-1].partition("=")[2] if modes else "train"
-        return installed("impala", command, *(flag for flag in flags if flag not in modes))
-    return python(in_current_folder(PROJECT / SCRIPT), *flags)
-
-
 def is_impala() -> bool:
     """Returns whether the user started `impala`."""
     path = Path(sys.argv[0])
     return path.name == "impala" or path.parts[-2:] == ("impala_tf", "__main__.py")
 
 
-@functools.cache
-def _installs_checkout() -> bool:
-    """Returns whether this interpreter's `impala` runs this checkout."""
-    try:
-        source = metadata.distribution("impala_tf").read_text("direct_url.json") or "{}"
-    except metadata.PackageNotFoundError:
-        return False
-    is_here = (Path(sys.executable).parent / "impala").exists()
-    return is_here and json.loads(source).get("url") == PROJECT.as_uri()
+def python(*words: str) -> str:
+    """Returns this interpreter with arguments, such as '.venv/bin/python -m frontend status'."""
+    return _command(Path(sys.executable), words)
+
+
+def run_experiment(*flags: str) -> str:
+    """Returns the command that runs `impala` with flags, or run_experiment.py in a checkout."""
+    if IS_CHECKOUT and not is_impala():
+        return python(in_current_folder(PROJECT / SCRIPT), *flags)
+    modes = [flag for flag in flags if flag.startswith("--mode=")]
+    command = modes[-1].partition("=")[2] if modes else "train"
+    return installed("impala", command, *(flag for flag in flags if flag not in modes))
 
 
 def frontend(*words: str) -> str:
@@ -77,7 +79,7 @@ def frontend(*words: str) -> str:
         for word in words
         for flag, _, value in [word.partition("=")]
     )
-    if IS_CHECKOUT and not _installs_checkout() and in_current_folder(PROJECT) == ".":
+    if IS_CHECKOUT and not is_impala() and in_current_folder(PROJECT) == ".":
         return python("-m", "frontend", *words)  # no other folder has this module
     return installed("impala", "cluster", *words)
 
@@ -115,7 +117,7 @@ def in_current_folder(path: Path) -> str:
         return str(path)
 
 
-def _command(program: Path, words: tuple[str, ...] | list[str]) -> str:
+def _command(program: Path, words: tuple[str, ...]) -> str:
     """Returns a command; it has the program's name alone if the shell would find that program."""
     path = shutil.which(program.name)
     # Their folders are compared, as virtual environments link to the same interpreter file.

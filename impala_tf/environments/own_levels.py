@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError, plug_ins
-from impala_tf.config.own_levels import level_kwargs, level_wrappers
+from impala_tf.config.plug_ins import level_kwargs, level_wrappers
 from impala_tf.environments.registered import Maker, find
 from impala_tf.environments.suite import explained
 

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
-from impala_tf.config.own_levels import level_wrappers
+from impala_tf.config.plug_ins import level_wrappers
 from impala_tf.environments import atari, gym, procgen, registered, retro
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.many_levels import ManyLevels

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from impala_tf.config import ConfigError, Given, plug_ins
-from impala_tf.config.own_levels import level_wrappers
+from impala_tf.config.plug_ins import level_wrappers
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.requirements import ROOT
 from impala_tf.frontend.runner import ClusterError, CommandRunner

@@ -15,6 +15,7 @@ from rich.console import Console
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
+from impala_tf.config.flags import LAUNCH
 from impala_tf.frontend import requirements
 from impala_tf.frontend.inventory import (
     SSH_PORT,
@@ -365,12 +366,8 @@ def _local(rows: Iterable[Row]) -> set[Machine]:
     return {machine for machine in machines if found[machine[0]]}
 
 
-# Flags that only the launcher uses; the run's processes get the defaults.
-LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "fresh", "accept_new_host_keys",
-               "credentials", "min_actors", "min_learners",
-               "max_hours", "end_command", "env", "secret", "dry_run", "join",
-               "num_learners", "actors_per_node",
-               *configs.ENGINE_FLAGS)  # fmt: skip
+LAUNCH_ONLY = configs.flags_of(LAUNCH)
+"""Flags of what starts processes: these get the defaults."""
 
 
 def _arguments(

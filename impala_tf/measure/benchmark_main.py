@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import os
 import statistics
 import subprocess
@@ -18,7 +17,6 @@ from rich.table import Table
 
 from impala_tf import config as configs
 from impala_tf.config import (
-    ClusterConfig,
     Config,
     ConfigError,
     Given,
@@ -26,6 +24,7 @@ from impala_tf.config import (
     tf_config,
     user_commands,
 )
+from impala_tf.config.flags import HERE
 from impala_tf.logdir import Logdir
 from impala_tf.measure import parts as measuring
 from impala_tf.measure.parts import Measured, What
@@ -46,15 +45,9 @@ _ROW_S = 2.0
 _START_S = 300.0
 
 _OF_A_REAL_RUN = (
-    "mirror", "track", "callbacks", "stop_at_return", "eval_every", "video_every", "fresh",
-    "start_from",
+    "track", "callbacks", "stop_at_return", "eval_every", "video_every", "start_from",
 )  # fmt: skip
 """Flags that do something besides training, such as writing elsewhere, or that end a run."""
-_OF_OTHER_MACHINES = (
-    "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
-    *(field.name for field in dataclasses.fields(ClusterConfig)),
-)  # fmt: skip
-"""Flags of runs on several machines; with them, the whole run would train there."""
 
 
 def main(given: Given) -> int:
@@ -63,8 +56,9 @@ def main(given: Given) -> int:
     Raises:
       ConfigError: flags or a level that no run could use.
     """
-    given = given.without(*_OF_OTHER_MACHINES)
-    flags = configs.to_flags(given.without("mode", *_OF_A_REAL_RUN))
+    # With flags of other machines, the whole run would train there.
+    given = given.without(*configs.flags_of(HERE))
+    flags = configs.to_flags(given.without(*_OF_A_REAL_RUN))
     config, spec = resolve(given)
     configs.check_batches(config)
     parts = {name: _measured(what, config, spec) for name, what in _PARTS.items()}

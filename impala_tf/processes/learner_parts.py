@@ -15,6 +15,7 @@ from impala_tf.callbacks import Callback
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
+from impala_tf.config.flags import LEARNERS
 from impala_tf.environments import suites
 from impala_tf.learner import callbacks
 from impala_tf.learner.actor_gradients import sent_specs
@@ -280,10 +281,8 @@ def check_equal_flags(config: Config, group: LearnerGroup) -> None:
 
     Some defaults depend on the number of actors, which a machine may have to guess.
     """
-    parts = (config.agent, config.loss, config.optimizer, config.replay)
-    own_flags = {name: value for part in parts for name, value in vars(part).items()}
-    del own_flags["precision"]  # of a machine
-    own_flags["schedule_frames"] = config.run.schedule_frames
+    values = configs.to_dict(config)
+    own_flags = {name: values[name] for name in configs.flags_of(LEARNERS)}
     all_flags = group.gather(own_flags)
     differing = [
         name for name in own_flags if any(flags[name] != own_flags[name] for flags in all_flags)

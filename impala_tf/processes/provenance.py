@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import math
 import platform
@@ -18,14 +17,13 @@ import numpy as np
 
 from impala_tf import config as configs
 from impala_tf.config import (
-    ENGINE_FLAGS,
-    ClusterConfig,
     Config,
     ConfigError,
     cores_here,
     memory_here,
     user_commands,
 )
+from impala_tf.config.flags import HERE
 from impala_tf.logdir import Logdir, read_json
 from impala_tf.types import EnvironmentSpec
 
@@ -39,10 +37,6 @@ _PACKAGES = (
     "grpcio",
     "horovod",
 )
-
-
-_OF_PROCESS = ("mode", "logdir", "mirror", "config", "fresh", "job_name", "task", "learner_hosts",
-               "actor_hosts", "credentials", "trust_level_module")  # fmt: skip
 
 
 def describe(
@@ -102,8 +96,7 @@ def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
     more or fewer of, and all that were given, but for those of this process alone.
     """
     flags, origins = described["flags"], described["sources"]
-    of_cluster = {*(field.name for field in dataclasses.fields(ClusterConfig)), *ENGINE_FLAGS}
-    of_process = of_cluster.union(_OF_PROCESS)
+    of_process = configs.flags_of(HERE)
     kind = described["level"]["kind"]
     following = configs.following_actors(flags["preset"], kind, flags["algorithm"])
     always = {"level_name", "seed", *following}

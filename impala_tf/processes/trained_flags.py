@@ -15,24 +15,15 @@ from impala_tf.config import (
     AgentConfig,
     ConfigError,
     EnvironmentConfig,
-    EvaluationConfig,
-    ExportConfig,
     Given,
     command_line,
-    consent,
+    config_file,
     plug_ins,
 )
+from impala_tf.config.flags import HERE, PLAYER
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.processes import provenance
-
-# A run's flags about its own processes and machines, and flags that only the user at the terminal
-# may decide: somebody else's config.json must not declare its own code trusted.
-_NOT_KEPT = (
-    *("mode", "config", "job_name", "learner_hosts", "task", "seed", "logdir", "device", "track"),
-    *(field.name for field in dataclasses.fields(EvaluationConfig)),
-    *(field.name for field in dataclasses.fields(ExportConfig)),
-)
 
 
 def as_trained(given: Given) -> Given:
@@ -55,7 +46,9 @@ def as_trained(given: Given) -> Given:
     described = provenance.read(logdir)
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
-    flags = {name: value for name, value in described["flags"].items() if name not in _NOT_KEPT}
+    # Somebody else's config.json must not declare its own code trusted, either.
+    not_kept = configs.flags_of(HERE | PLAYER)
+    flags = {name: value for name, value in described["flags"].items() if name not in not_kept}
     return _trusted(given, flags, logdir.config)
 
 
@@ -103,7 +96,7 @@ def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
     modules = sorted(own_modules(merged) - own_modules(typed))
     question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import?"
     is_trusted = not modules or merged.evaluation.trust_level_module
-    if not (is_trusted or consent.confirmed(question)):
+    if not (is_trusted or config_file.confirmed(question)):
         raise ConfigError(
             f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
             " here; if you trust it, add --trust_level_module"

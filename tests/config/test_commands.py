@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from impala_tf import main
-from impala_tf.config import BUILT_IN, EnvironmentConfig, presets
-from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS, texts
+from impala_tf.config import BUILT_IN, FLAGS, EnvironmentConfig, presets
+from impala_tf.config.flags import texts
+from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
 from impala_tf.environments import suites
 from tests.helpers.runs import PROJECT
 
@@ -55,7 +56,7 @@ def test_the_help_of_each_command_fits_on_a_screen(impala, command):
     assert status == 0
     assert len(out.splitlines()) <= LINES
     assert max(map(len, out.splitlines())) <= COLUMNS
-    assert all(flag_in(out, name) for name in COMMANDS[command].flags)
+    assert all(flag_in(out, flag.name) for flag in FLAGS.values() if command in flag.short)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +81,13 @@ def test_help_all_has_every_flag_and_its_value(impala):
             assert said.endswith(f"(default: {paper[name]:.6g})"), name
 
 
-def test_the_help_of_the_script_is_that_of_its_mode(impala):
+def test_the_script_has_the_help_of_its_mode_and_the_versions(impala):
     _, out, _ = impala("--mode=test", "--help", program="run_experiment.py")
     assert out.startswith("usage: run_experiment.py --mode=test [--flag=VALUE ...]")
     assert flag_in(out, "test_num_episodes")
+    status, out, _ = impala("--version", program="run_experiment.py")
+    assert status == 0
+    assert re.fullmatch(r"impala_tf \d\S+, TensorFlow 2\S+, Python 3\S+\n", out)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_the_help_of_the_script_is_that_of_its_mode(impala):
         (["test"], "impala test: needs --logdir of a run"),
         (["test", "nowhere"], "--logdir=nowhere: "),
         (["train", "docs"], "docs: no such flag; flags begin with --: --logdir=docs"),
-        (["train", "--algorithm=mine"], "--algorithm=mine: no such algorithm; use one of impala, "),
+        (["train", "--algorithm=mine"], "--algorithm=mine: must be one of impala, "),
         (["completion", "fish"], "completion: name a shell, bash or zsh"),
     ],
 )  # fmt: skip
@@ -120,12 +124,6 @@ def test_levels_and_agents_are_listed(impala):
     _, out, _ = impala("levels", "procgen16")
     listed = suites.levels(EnvironmentConfig(level_name="procgen16"))
     assert [line.strip() for line in out.splitlines()[1:]] == [each.level_name for each in listed]
-
-
-def test_a_command_of_the_launcher(impala):
-    status, out, err = impala("cluster", "statsu")
-    assert (status, out) == (2, "")
-    assert "see impala cluster --help" in err
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +184,9 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_standard_streams_do_no_harm(closed):
+def test_closed_standard_streams_do_no_harm():
     """Daemons and schedulers close them."""
     command = f"{sys.executable} -m impala_tf test --logdir=examples/cartpole"
-    shell = f"{command} --test_num_episodes=1 {closed}"
-    done = subprocess.run(["sh", "-c", shell], cwd=PROJECT, capture_output=True, text=True)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    shell = f"{command} --test_num_episodes=1 <&- >&- 2>&-"
+    done = subprocess.run(["sh", "-c", shell], cwd=PROJECT)
+    assert done.returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,13 @@ def test_in_the_project_commands_are_short() -> None:
     impala = f"{shown.parent}/impala train '--logdir=a b'"  # if it is that of this checkout
     assert run in (f"{shown} run_experiment.py '--logdir=a b'", impala)
     assert install == f"{shown} -m pip install -c impala_tf/constraints.txt -e '.[worlds]'"
+
+
+@pytest.mark.parametrize("words", [["run_experiment.py", "--seed=1"], ["-m", "frontend"]])
+def test_a_python_without_the_packages_is_named(tmp_path: Path, words: list[str]) -> None:
+    venv.create(tmp_path, with_pip=False)
+    python = tmp_path / "bin" / "python"
+    done = subprocess.run([python, *words], cwd=PROJECT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert str(python) in line and "make setup" in line

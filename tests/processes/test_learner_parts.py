@@ -74,7 +74,7 @@ def test_learners_with_other_defaults_are_refused(build: Build) -> None:
     check_equal_flags(config, Others())
     with pytest.raises(ConfigError) as caught:
         check_equal_flags(config, Others(ring_batches=99, schedule_frames=7))
-    ring, schedule = caught.value.problems
+    schedule, ring = caught.value.problems
     assert ring.startswith("--ring_batches: ") and f"{config.optimizer.ring_batches}, 99" in ring
     assert schedule.startswith("--schedule_frames: ")
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
-from impala_tf.config.engine_limits import pairs
+from impala_tf.config.limits import amounts
 from impala_tf.frontend import code
 from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.engine import (
@@ -89,8 +89,7 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
             write(run.namespace.removeprefix("impala-"), launch)
         except OSError as error:
             raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
-        amounts = pairs(given["ray_learner_resources"])
-        of_learner = {name: float(amount) for name, amount in amounts.items()}
+        of_learner = amounts(given["ray_learner_resources"])
         try:
             ray_cluster.create(run, {"learner": of_learner, "actor": {"CPU": 1.0}})
         except Exception as error:

@@ -1,0 +1,183 @@
+"""What the scopes of flags decide: who must agree, what may change on a resume, what is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import FLAGS, Config, EnvironmentConfig, Given, to_dict
+from impala_tf.config.flags import (
+    COMMAND,
+    HERE,
+    LAUNCH,
+    LEARNERS,
+    PLAYER,
+    RESUMED,
+    USER,
+    Scope,
+    flags_of,
+)
+
+OF_A_LAUNCH = (
+    "workers_csv_path tmux_sess detach dry_run min_actors min_learners max_hours end_command env"
+    " secret join num_learners actors_per_node engine slurm_actors slurm_options"
+    " slurm_learner_options ray_learner_resources"
+)
+
+
+@pytest.mark.parametrize(
+    ("scope", "names"),
+    [
+        (LAUNCH, f"fresh credentials {OF_A_LAUNCH}"),
+        (HERE, "mode logdir config fresh mirror job_name task learner_hosts actor_hosts credentials"
+               f" trust_level_module {OF_A_LAUNCH}"),
+        (PLAYER, "seed track device test_num_episodes test_policy checkpoint video to"
+                 " trust_level_module"),
+        (USER, "workers_csv_path end_command env secret join engine slurm_actors slurm_options"
+               " slurm_learner_options ray_learner_resources mirror to job_name learner_hosts"
+               " actor_hosts credentials trust_level_module"),
+        (COMMAND, "mode config job_name task workers_csv_path detach dry_run join engine"),
+    ],
+)  # fmt: skip
+def test_a_scope_has_these_flags(scope: Scope, names: str) -> None:
+    """A new flag is in a list because its entry says so; a change of these needs a reason."""
+    assert set(flags_of(scope)) == set(names.split())
+
+
+def test_all_learners_share_what_shapes_their_steps() -> None:
+    groups = ("agent", "loss", "optimizer", "replay")
+    of_groups = {name for name, flag in FLAGS.items() if flag.group in groups}
+    assert set(flags_of(LEARNERS)) == of_groups - {"precision"} | {"schedule_frames"}
+
+
+def another(name: str, default: Any) -> Any:
+    """Returns a value that differs from the default."""
+    if name == "algorithm":
+        return "ppo"
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, (int, float)):
+        return default + 1
+    return ("x",) if isinstance(default, tuple) else f"{default}x"
+
+
+def test_the_wire_digest_depends_on_the_flags_that_must_agree_and_on_no_others() -> None:
+    """Too few: an actor plays another game. Too many: a harmless flag locks actors out."""
+
+    def changing(config: Config) -> set[str]:
+        before = configs.wire_digest(config)
+        assert before == configs.wire_digest(config)
+        return {
+            name
+            for name, value in to_dict(config).items()
+            if configs.wire_digest(configs.replace(config, **{name: another(name, value)}))
+            != before
+        }
+
+    shared = {
+        "info_metrics", *vars(EnvironmentConfig()), "agent_name", "width_scale", "core", "heads",
+        "layer_norm", "observation_normalization", "algorithm", "unroll_length", "inference",
+        "synchronization",
+    }  # fmt: skip
+    assert changing(resolved()) == shared
+    of_gradients = {name for name, flag in FLAGS.items() if flag.group == "loss"}
+    assert changing(resolved(algorithm="a3c")) == shared | of_gradients | {"envs_per_actor"}
+
+
+def resolved(**flags: Any) -> Config:
+    return configs.resolve(Given(flags), "atari")
+
+
+def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns the flags that tell a run from the one whose config.json is in the folder."""
+    saved, config = resolved(**before), resolved(**now)
+    flags = json.loads(json.dumps(to_dict(saved)))
+    sources = configs.sources(saved, "atari")
+    return list(configs.differences(flags, sources, config, configs.sources(config, "atari")))
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("seed", 2),
+        ("level_name", "BreakoutNoFrameskip-v4"),
+        ("repeat_action_probability", 0.25),
+        ("agent_name", "NatureAgent"),
+        ("algorithm", "ppo"),
+        ("discounting", 0.9),
+        ("learning_rate", 0.1),
+        ("reward_clipping", "none"),
+        ("batch_size", 8),
+        ("unroll_length", 64),
+        ("preset", "paper"),
+        ("synchronization", "trajectory"),
+        ("start_from", "runs/other"),
+    ],
+)
+def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
+    assert flag in differing({}, {flag: value})
+    assert flag in differing({flag: value}, {})
+    assert differing({}, {flag: value}) == [flag], "what follows from it is not listed"
+
+
+def test_how_long_and_where_a_run_trains_may_change() -> None:
+    of_groups = {
+        name for name, flag in FLAGS.items() if flag.group in ("process", "cluster", "evaluation")
+    }
+    assert set(flags_of(RESUMED)) == (of_groups - {"synchronization"}) | {
+        "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
+        "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
+        "total_environment_frames", "environment_processes", "precision",
+    }  # fmt: skip
+    for flag, value in (("total_environment_frames", 123_456), ("num_actors", 7), ("fresh", True)):
+        assert differing({}, {flag: value}) == differing({flag: value}, {}) == []
+
+
+def test_another_name_of_the_same_folder_is_the_same_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch makes the path absolute for processes on its own machine."""
+    monkeypatch.chdir(tmp_path)
+    for name in (str(tmp_path / "runs/a"), "./runs/a"):
+        assert differing({"start_from": name}, {"start_from": "runs/a"}) == []
+    assert differing({"start_from": "runs/b"}, {"start_from": "runs/a"}) == ["start_from"]
+
+
+def test_another_machine_may_resume_a_run() -> None:
+    """Ppo's batch is an unroll of every environment; small batches are for few actors."""
+    few, many = {"algorithm": "ppo", "num_actors": 2}, {"algorithm": "ppo", "num_actors": 16}
+    assert differing(few, many) == differing(many, few) == []
+    assert differing({"algorithm": "ppo", "batch_size": 7}, {"algorithm": "ppo"}) == ["batch_size"]
+    assert differing({"num_actors": 2}, {"num_actors": 100}) == []
+    # With as few actors, the other value is one that somebody asked for.
+    assert differing({"num_actors": 2}, {"num_actors": 2, "batch_size": 16}) == ["batch_size"]
+    assert differing({"num_actors": 2, "batch_size": 16}, {"num_actors": 2}) == ["batch_size"]
+
+
+def test_a_resume_says_what_follows_from_other_flags_and_has_changed() -> None:
+    """An Atari run of 2 cores continues with 16: a quarter of the gradient steps for each frame."""
+    saved = to_dict(resolved(num_actors=2, preset="tuned"))
+    change = configs.changes(saved, resolved(num_actors=16))
+    for now, before in (("batch_size=16", 4), ("ring_batches=4", 16), ("learning_rate=0.0005", "")):
+        assert f"--{now}, not {before}" in change
+    kept = {"batch_size": 4, "ring_batches": 16, "learning_rate": 3.5e-4, "learning_rate_end": 7e-5}
+    assert configs.changes(saved, resolved(num_actors=16, **kept)) == ""
+    paper = to_dict(resolved(preset="paper", total_environment_frames=1000))
+    longer = resolved(preset="paper", total_environment_frames=2000)
+    assert "--schedule_frames=2000, not 1000" in configs.changes(paper, longer)
+
+
+def test_a_command_that_only_names_the_folder_is_told_the_flags_of_its_run(run_here, tmp_path):
+    """All of them at once."""
+    saved = resolved(level_name="CartPole-v1", learning_rate=0.1)
+    described = {"flags": to_dict(saved), "sources": configs.sources(saved, "atari")}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    code, out, err = run_here(f"--logdir={tmp_path}")
+    assert (code, out) == (2, "")
+    level, rate, advice = err.splitlines()
+    assert "(not given)" in level and "--level_name=CartPole-v1" in level
+    assert "--learning_rate=0.1" in rate and f"--logdir={tmp_path}" in advice
