@@ -365,7 +365,7 @@ def played_unroll(config: configs.Config, spec: EnvironmentSpec, agent: Any) -> 
 
     num_envs, unrolls = config.process.envs_per_actor, []
     arrays = [variable.numpy() for variable in agent.variables]
-    environments = environments_of(config)
+    environments = environments_of(config, spec)
     actor = Actor(
         agent.interface,
         OwnActing(

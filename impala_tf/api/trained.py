@@ -10,7 +10,6 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Dict
 
 from impala_tf.agents.interface import Policy
 from impala_tf.config import AGENTS, ConfigError, Given, python_values
@@ -45,7 +44,6 @@ class Agent:
         level.env.close()
         self.observation_space = level.env.observation_space
         self.action_space = level.env.action_space
-        self._to_agent = spaces.observation_converter(level.simple_space)
         self._to_environment = spaces.action_converter(self.action_space)
         actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
@@ -95,14 +93,13 @@ class Agent:
                 f"reward: {self._name} sees the reward of its last action; play in"
                 "  the environment of agent.make_env(), or give act(..., reward=reward)"
             )
-        *_, simple_space, convert = self._level
         step = EnvOutput(
             reward=np.array([self._reward or 0.0], np.float32),
             terminated=np.array([self._life_lost]),
             truncated=np.array([False]),
             autoreset=np.array([self._begins]),
             episode_start=np.array([self._begins or self._life_lost]),
-            observation=self._to_agent(_batch_of_one(simple_space, convert(observation))),
+            observation=self._level.to_agent(observation),
             last_action=self._last_action,
         )
         policy = self._policy("greedy" if greedy else "sampled")
@@ -122,7 +119,8 @@ class Agent:
 
     def _make_level(self) -> suites.Level:
         trained_flags.use_modules_of(self._player.logdir.path, self._player.config.environment)
-        return suites.make_single(self._player.config.environment, _seed(self._player))
+        environment = self._player.config.environment
+        return suites.make_single(environment, self._player.spec, _seed(self._player))
 
     def _check(self, observation: Any) -> None:
         shapes, expected = (
@@ -162,13 +160,6 @@ class _Followed(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._agent._reward = total
         self._agent._life_lost = bool(info.get(LIFE_LOST, False))
         return observation, total, terminated, truncated, info
-
-
-def _batch_of_one(space: Space[Any], observation: Any) -> Any:
-    """Returns an observation of a simple space, or each of its parts, as an array [1, ...]."""
-    if isinstance(space, Dict):
-        return {name: _batch_of_one(part, observation[name]) for name, part in space.items()}
-    return np.asarray(observation, space.dtype)[None]
 
 
 def _shapes(space: Space[Any], observation: Any) -> Any:

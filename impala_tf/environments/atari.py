@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from ale_py import roms
 from ale_py.vector_env import AtariVectorEnv
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
 from impala_tf import config as configs
 from impala_tf.config import EnvironmentConfig, Given
@@ -33,6 +33,140 @@ _LEVEL = re.compile(
 )
 
 
+class Atari(Suite):
+    """The games of ALE. An action, a frame skip and sticky actions are as flags say."""
+
+    about = "Atari games"
+    lists = {"atari57": ATARI57}
+
+    def owns(self, level_name: str) -> bool:
+        """Returns whether it is the id of an Atari game."""
+        return rom_of(level_name) is not None
+
+    def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
+        """Describes an Atari level."""
+        num_actions = int(Games(env, num_envs=1, num_threads=1).single_action_space.n)
+        rules = (
+            f"{'life loss ends learning episodes' if env.terminal_on_life_loss else 'whole games'},"
+            f" {'full' if env.full_action_space else 'minimal'} actions ({num_actions})"
+        )
+        return console_spec(env, f"ALE {rom_of(env.level_name)}", num_actions, rules)
+
+    def make(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec, num_envs: int, num_threads: int
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns N games."""
+        return Games(env, num_envs, num_threads)
+
+    def make_rendered(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns one game that is rendered in colour."""
+        return FilmedGame(env)
+
+    def installed(self) -> list[str]:
+        """Returns the names of ALE's games."""
+        return [f"{name}NoFrameskip-v4" for name in sorted(_roms_by_name())]
+
+    def score_range(self, env: EnvironmentConfig) -> tuple[float, float] | None:
+        """Returns the scores of a random agent and of a human tester."""
+        return ATARI_SCORES.get(rom_of(env.level_name) or "")
+
+
+class Games(AtariVectorEnv):
+    """N games, with observations uint8 [N, K, H, W] and unclipped rewards int32 [N].
+
+    After a reset, the stack is the first frame after zeros. Every step returns new arrays.
+
+    With --terminal_on_life_loss, info[LIFE_LOST], bool [N], says whether a life was lost and the
+    game continues. (ALE's own `episodic_life` would restart the whole game at every lost life.)
+    """
+
+    def __init__(
+        self, env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any
+    ) -> None:
+        """Makes the games; `changes` replaces settings of ALE."""
+        settings = {
+            "max_num_frames_per_episode": env.max_episode_frames,
+            "repeat_action_probability": env.repeat_action_probability,
+            "full_action_space": env.full_action_space,
+            "img_height": env.height,
+            "img_width": env.width,
+            "stack_num": env.stacked_frames,
+            "frameskip": frames_per_step(env),
+            # The maximum is over two frames.
+            "maxpool": frames_per_step(env) > 1,
+            "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
+            "episodic_life": False,
+            "use_fire_reset": False,
+            "reward_clipping": False,
+            **changes,
+        }
+        super().__init__(rom_of(env.level_name), num_envs, num_threads=num_threads, **settings)
+        self._ends_at_life_loss = env.terminal_on_life_loss
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Resets all games."""
+        observation, info = super().reset(**kwargs)
+        self._lives = info["lives"]
+        self._game_over = np.zeros(self.num_envs, np.bool_)
+        return observation, info
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps all games."""
+        observation, reward, terminated, truncated, info = super().step(actions)
+        if self._ends_at_life_loss:
+            lives = info["lives"]
+            # Qbert continues for some frames at 0 lives, and a new game may have fewer lives than a
+            # truncated one had.
+            lost = (lives < self._lives) & (lives > 0)
+            info[LIFE_LOST] = lost & ~self._game_over & ~terminated
+            self._lives, self._game_over = lives, terminated | truncated
+        return observation, reward, terminated, truncated, info
+
+
+class FilmedGame(Games):
+    """A game, and a second one that equals it, whose observations are the screen in colour.
+
+    The emulator is deterministic: with the same seed and actions, both games are the same.
+    """
+
+    def __init__(self, env: EnvironmentConfig) -> None:
+        super().__init__(env, num_envs=1, num_threads=1)
+        emulator = ale_py.ALEInterface()
+        emulator.loadROM(roms.get_rom_path(rom_of(env.level_name)))
+        height, width = emulator.getScreenDims()
+        screen = {"grayscale": False, "img_height": height, "img_width": width, "stack_num": 1}
+        self._twin = Games(env, num_envs=1, num_threads=1, **screen)
+        self.metadata = {**AtariVectorEnv.metadata, "render_fps": _EMULATOR_FPS}
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Resets both."""
+        self._screen, _ = self._twin.reset(**kwargs)
+        return super().reset(**kwargs)
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps both.
+
+        Raises:
+          RuntimeError: the two games diverged.
+        """
+        self._screen, *twin_results, _ = self._twin.step(actions)
+        results = super().step(actions)
+        if not np.array_equal(results[1:4], twin_results):
+            raise RuntimeError("the game in the video is no longer the game that the agent plays")
+        return results
+
+    def render(self) -> tuple[np.ndarray]:
+        """Returns the current screen, (uint8 [H, W, 3],)."""
+        return (self._screen[0, 0],)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes both."""
+        self._twin.close(**kwargs)
+        super().close_extras(**kwargs)
+
+
 def rom_of(level_name: str) -> str | None:
     """Returns the ROM of an Atari id, such as 'pong' for 'PongNoFrameskip-v4'; None for other ids.
 
@@ -41,16 +175,6 @@ def rom_of(level_name: str) -> str | None:
     """
     match = _LEVEL.fullmatch(level_name)
     return _roms_by_name().get(match["v5"] or match["legacy"]) if match else None
-
-
-def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes an Atari level."""
-    num_actions = int(_ale(env, num_envs=1, num_threads=1).single_action_space.n)
-    rules = (
-        f"{'life loss ends learning episodes' if env.terminal_on_life_loss else 'whole games'},"
-        f" {'full' if env.full_action_space else 'minimal'} actions ({num_actions})"
-    )
-    return console_spec(env, f"ALE {rom_of(env.level_name)}", num_actions, rules)
 
 
 def console_spec(
@@ -65,6 +189,9 @@ def console_spec(
       rules: what ends an episode, and which actions exist, for the protocol.
     """
     repeats, sticky = frames_per_step(env), env.repeat_action_probability
+    named = f"--protocol={env.protocol}"
+    flags = {name: getattr(env, name) for name in ("protocol", *_OF_PROTOCOL)}
+    differing = [flag for flag in configs.to_flags(Given(flags)) if flag != named]
     return EnvironmentSpec(
         level_name=env.level_name,
         kind="atari",
@@ -78,106 +205,16 @@ def console_spec(
         + (f"0-{env.noop_max} no-ops, " if env.noop_max else "no no-ops, ")
         + f"{rules}, "
         + (f"sticky actions {sticky:g}, " if sticky else "no sticky actions, ")
-        + f"at most {env.max_episode_frames} frames; {_named_protocol(env)}",
+        + f"at most {env.max_episode_frames} frames; {named}"
+        + (f" but for {' '.join(differing)}" if differing else ""),
         time_limit=math.ceil(env.max_episode_frames / repeats),
         renders=True,
     )
 
 
-def _named_protocol(env: EnvironmentConfig) -> str:
-    """Returns --protocol=NAME, and the flags that differ from it."""
-    named = f"--protocol={env.protocol}"
-    flags = {name: getattr(env, name) for name in ("protocol", *_OF_PROTOCOL)}
-    differing = [flag for flag in configs.to_flags(Given(flags)) if flag != named]
-    return f"{named} but for {' '.join(differing)}" if differing else named
-
-
 def frames_per_step(env: EnvironmentConfig) -> int:
     """Returns the number of emulator frames per agent step."""
     return env.frame_skip * env.num_action_repeats
-
-
-def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N games, with observations uint8 [N, K, H, W] and unclipped rewards int32 [N].
-
-    After a reset, the stack is the first frame after zeros. Every step returns new arrays.
-    """
-    games = _ale(env, num_envs, num_threads)
-    return LifeLoss(games) if env.terminal_on_life_loss else games
-
-
-def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one game whose observations are the full screen in colour, uint8 [1, 1, H, W, 3].
-
-    The emulator is deterministic: with the same seed and actions, this game equals that of
-    `make(env, 1, 1)`.
-    """
-    emulator = ale_py.ALEInterface()
-    emulator.loadROM(roms.get_rom_path(rom_of(env.level_name)))
-    height, width = emulator.getScreenDims()
-    screen = {"grayscale": False, "img_height": height, "img_width": width, "stack_num": 1}
-    return _ale(env, num_envs=1, num_threads=1, **screen)
-
-
-class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Adds info[LIFE_LOST], bool [N]: a life was lost and the game continues.
-
-    ALE's own `episodic_life` would restart the whole game at every lost life.
-    """
-
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Resets all games."""
-        observation, info = self.env.reset(**kwargs)
-        self._lives = info["lives"]
-        self._game_over = np.zeros(self.num_envs, np.bool_)
-        return observation, info
-
-    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steps all games."""
-        observation, reward, terminated, truncated, info = self.env.step(actions)
-        lives = info["lives"]
-        # Qbert continues for some frames at 0 lives, and a new game may have fewer lives than a
-        # truncated one had.
-        lost = (lives < self._lives) & (lives > 0)
-        info[LIFE_LOST] = lost & ~self._game_over & ~terminated
-        self._lives, self._game_over = lives, terminated | truncated
-        return observation, reward, terminated, truncated, info
-
-
-class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Steps a game and its `render_twin`, to show the game in colour."""
-
-    def __init__(self, game: VectorEnv[Any, Any, Any], twin: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(game)
-        self._twin = twin
-        self.metadata = {**game.metadata, "render_fps": _EMULATOR_FPS}
-
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Resets both."""
-        self._screen, _ = self._twin.reset(**kwargs)
-        return self.env.reset(**kwargs)
-
-    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steps both.
-
-        Raises:
-          RuntimeError: the two games diverged.
-        """
-        self._screen, *twin_results, _ = self._twin.step(actions)
-        observation, *results, info = self.env.step(actions)
-        if not np.array_equal(results, twin_results):
-            raise RuntimeError("the game in the video is no longer the game that the agent plays")
-        reward, terminated, truncated = results
-        return observation, reward, terminated, truncated, info
-
-    def render(self) -> tuple[np.ndarray]:
-        """Returns the current screen, (uint8 [H, W, 3],)."""
-        return (self._screen[0, 0],)
-
-    def close(self, **kwargs: Any) -> None:
-        """Closes both."""
-        self._twin.close(**kwargs)
-        self.env.close(**kwargs)
 
 
 @functools.cache
@@ -188,40 +225,3 @@ def _roms_by_name() -> dict[str, str]:
         for registered in gymnasium.registry.values()
         if registered.entry_point == "ale_py.env:AtariEnv" and registered.namespace == "ALE"
     }
-
-
-def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any) -> AtariVectorEnv:
-    settings = {
-        "max_num_frames_per_episode": env.max_episode_frames,
-        "repeat_action_probability": env.repeat_action_probability,
-        "full_action_space": env.full_action_space,
-        "img_height": env.height,
-        "img_width": env.width,
-        "stack_num": env.stacked_frames,
-        "frameskip": frames_per_step(env),
-        # The maximum is over two frames.
-        "maxpool": frames_per_step(env) > 1,
-        "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
-        "episodic_life": False,
-        "use_fire_reset": False,
-        "reward_clipping": False,
-        **changes,
-    }
-    return AtariVectorEnv(rom_of(env.level_name), num_envs, num_threads=num_threads, **settings)
-
-
-def installed() -> list[str]:
-    """Returns the names of ALE's games."""
-    return [f"{name}NoFrameskip-v4" for name in sorted(_roms_by_name())]
-
-
-SUITE = Suite(
-    about="Atari games",
-    installed=installed,
-    owns=lambda level_name: rom_of(level_name) is not None,
-    spec=spec,
-    make=make,
-    make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
-    lists={"atari57": ATARI57},
-    score_range=lambda env: ATARI_SCORES.get(rom_of(env.level_name) or ""),
-)

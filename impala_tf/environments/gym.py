@@ -6,35 +6,126 @@ import ctypes.util
 import functools
 import math
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import TimeLimit
 from gymnasium.wrappers.vector import TransformObservation
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import own_levels, spaces
-from impala_tf.environments.registered import find, installed
+from impala_tf.environments import single, spaces
+from impala_tf.environments.simplify import Simplify
 from impala_tf.environments.suite import Suite
-from impala_tf.environments.workers import Looks, close, in_processes
-from impala_tf.types import EnvironmentSpec, ObservationSpec
-
-# {flags: (what makes the level, the looks of an environment, its time limit in frames)}. Making a
-# level may be slow, or need a licence, so a process makes it once to describe it.
-_seen: dict[EnvironmentConfig, tuple[Any, Looks, int]] = {}
+from impala_tf.environments.workers import InProcesses, close
+from impala_tf.types import EnvironmentSpec
 
 
-def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a level. Makes one environment, once in each process. Raises as `make` does."""
-    looks, limit = _look(env)
-    observation = spaces.observation_spec(looks.observation_space)
-    actions = spaces.action_spec(looks.action_space)
+class Gym(Suite):
+    """Every level that no other suite owns."""
+
+    about = (
+        "Gymnasium (some need the extra worlds; module:Level-v0 imports a module of yours first)"
+    )
+
+    def owns(self, level_name: str) -> bool:
+        """Returns True."""
+        return True
+
+    def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
+        """Describes a level. Makes one environment, and resets it if its numbers are float64.
+
+        Raises:
+          ConfigError: the level does not exist, needs a package that is not installed, has
+            unsupported spaces or an unsupported autoreset mode, or cannot be made with these
+            arguments.
+        """
+        vector = _own_vector(env, 1)
+        made: Any = vector or single.make(env)
+        try:
+            return _describe(env, made)
+        except ValueError as error:
+            raise ConfigError(f"--level_name={env.level_name}: {error}") from error
+        finally:
+            close(made)
+
+    def make(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec, num_envs: int, num_threads: int
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns N environments: the level's own vector environment, if it has one.
+
+        Otherwise they are stepped in turn in this process, or with --environment_processes in one
+        process each.
+        """
+        if vector := _own_vector(env, num_envs):
+            seen = spaces.space_of(spec)
+            own = vector.single_observation_space
+            if is_space_dtype_shape_equiv(seen, own) and not spec.offsets:
+                return vector
+            _, convert = spaces.batch_view(own, spec.offsets)
+            return TransformObservation(vector, convert, batch_space(seen, num_envs), seen)
+        make_here = functools.partial(make_one, env, spec)
+        if env.environment_processes:
+            return InProcesses(make_here, num_envs, spec)
+        return SyncVectorEnv([make_here] * num_envs)
+
+    def make_rendered(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns one environment; ConfigError if the level has no render mode rgb_array."""
+        if not spec.renders:
+            raise ConfigError(
+                f"--level_name={env.level_name}: has no render mode rgb_array, so no video; leave"
+                " --video and --video_every out (a function or class must take render_mode and"
+                " pass it on)"
+            )
+        _draw_without_screen()
+        return SyncVectorEnv([functools.partial(make_one, env, spec, "rgb_array")])
+
+    def installed(self) -> list[str]:
+        """Returns the registered ids, except those of Atari games and adapters."""
+        return single.installed()
+
+
+def make_one(
+    env: EnvironmentConfig, spec: EnvironmentSpec, render_mode: str | None = None
+) -> Simplify:
+    """Returns one environment of a level that has not only a vector environment."""
+    return Simplify(single.make(env, render_mode), spec)
+
+
+def has_only_vectors(level_name: str) -> bool:
+    """Returns whether a level cannot be made as a single environment."""
+    registered = single.find(level_name)
+    return isinstance(registered, EnvSpec) and registered.entry_point is None
+
+
+def _describe(env: EnvironmentConfig, made: Any) -> EnvironmentSpec:
+    offsets = spaces.find_offsets(made)
+    if isinstance(made, VectorEnv):
+        observation, _ = spaces.view(made.single_observation_space, offsets)
+        actions = spaces.action_spec(made.single_action_space)
+        limits = [made.spec.max_episode_steps if made.spec else None]
+    else:
+        observation, _ = spaces.view(made.observation_space, offsets)
+        actions = spaces.action_spec(made.action_space)
+        wrappers = single.wrappers_of(made)
+        limits = [each._max_episode_steps for each in wrappers if isinstance(each, TimeLimit)]
+    limit = min((math.ceil(limit) for limit in limits if limit), default=0)
     repeats = env.num_action_repeats
+    modes = made.metadata.get("render_modes") or ()
+    parts = observation.items() if isinstance(observation, dict) else [("", observation)]
+    shown = ", ".join(
+        (f"{name}: " if name else "")
+        + f"{part.kind} {'x'.join(map(str, part.shape))}"
+        + (f" minus {offsets[name]}" if name in offsets else "")
+        for name, part in parts
+    )
+    level = " ".join(filter(None, (env.level_name, env.level_kwargs)))
+    level += f" wrapped by {env.level_wrappers}" if env.level_wrappers.strip() else ""
     return EnvironmentSpec(
         level_name=env.level_name,
         kind=spaces.kind_of(observation),
@@ -42,112 +133,12 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         actions=actions,
         stacked_frames=0,
         frames_per_step=repeats,
-        protocol=f"Gymnasium {own_levels.described(env)}, {_shown(observation, looks.offsets)}, "
-        f"{actions}, "
-        f"action repeat {repeats}, "
+        protocol=f"Gymnasium {level}, {shown}, {actions}, action repeat {repeats}, "
         + (f"at most {limit} frames" if limit else "no limit of frames"),
         time_limit=math.ceil(limit / repeats),
-        renders=may_render(env),
-        offsets={name: offset.tolist() for name, offset in (looks.offsets or {}).items()},
+        renders="rgb_array" in modes and single.takes_render_mode(single.find(env.level_name)),
+        offsets=offsets,
     )
-
-
-def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N environments: the level's own vector environment, if it has one.
-
-    Otherwise they are stepped in turn in this process, or with --environment_processes in one
-    process each. `num_threads` has no effect here.
-
-    Raises:
-      ConfigError: the level does not exist, needs a package that is not installed, has unsupported
-        spaces or an unsupported autoreset mode, or cannot be made with these arguments.
-    """
-    if vector := _own_vector(env, num_envs):
-        return _nearer(vector, _look(env)[0])
-    looks, _ = _look(env)
-    make_here = functools.partial(make_one, env, offsets=looks.offsets)
-    if env.environment_processes:
-        return in_processes(make_here, num_envs, looks)
-    return SyncVectorEnv([make_here] * num_envs)
-
-
-def make_one(
-    env: EnvironmentConfig,
-    render_mode: str | None = None,
-    offsets: Mapping[str, np.ndarray] | None = None,
-) -> spaces.Simplify:
-    """Returns one environment. Raises as `make` does."""
-    made = own_levels.make(env, render_mode)
-    try:
-        return spaces.Simplify(made, env.level_name, env.num_action_repeats, offsets)
-    except ValueError as error:
-        raise ConfigError(f"--level_name={env.level_name}: {error}") from error
-
-
-def make_plain(env: EnvironmentConfig) -> spaces.Simplify | None:
-    """Returns one environment that converts as those of a run do; its `env` is the level's own.
-
-    None if the level has only a vector environment.
-    """
-    registered = find(env.level_name)
-    if isinstance(registered, EnvSpec) and registered.entry_point is None:
-        return None
-    return make_one(env, offsets=_look(env)[0].offsets)
-
-
-def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one environment whose `render()` returns (uint8 [H, W, 3],).
-
-    Raises:
-      ConfigError: as `make` does, or the level has no render mode rgb_array.
-    """
-    if may_render(env):
-        _draw_without_screen()
-        offsets = _look(env)[0].offsets
-        return SyncVectorEnv([functools.partial(make_one, env, "rgb_array", offsets)])
-    raise ConfigError(
-        f"--level_name={env.level_name}: has no render mode rgb_array, so no video; leave --video"
-        " and --video_every out (a function or class must take render_mode and pass it on)"
-    )
-
-
-def _draw_without_screen() -> None:
-    """Lets MuJoCo draw if there is no screen: Gymnasium would take GLFW, which needs one."""
-    if {"DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"} & os.environ.keys():
-        return
-    for library in ("EGL", "OSMesa"):
-        if ctypes.util.find_library(library):
-            os.environ["MUJOCO_GL"] = library.lower()
-            return
-
-
-def may_render(env: EnvironmentConfig) -> bool:
-    """Returns whether a level has the render mode rgb_array. Makes it, once in each process."""
-    modes = _look(env)[0].metadata.get("render_modes") or ()
-    return "rgb_array" in modes and own_levels.takes_render_mode(find(env.level_name))
-
-
-def _look(env: EnvironmentConfig) -> tuple[Looks, int]:
-    """Returns the looks of an environment, and its time limit in frames; 0: none is known."""
-    maker = find(env.level_name)  # another one if the user has changed the function
-    if env not in _seen or _seen[env][0] is not maker:
-        made: Any
-        if made := _own_vector(env, 1):
-            offsets = spaces.offsets_of(made)
-            space, _ = spaces.simplified(made.single_observation_space, offsets)
-            actions = made.single_action_space
-            limits = [made.spec.max_episode_steps if made.spec else None]
-        else:
-            made = make_one(env)
-            offsets = spaces.offsets_of(made.env)
-            space, _ = spaces.simplified(made.env.observation_space, offsets)
-            actions = made.action_space
-            wrappers = own_levels.wrappers_of(made)
-            limits = [each._max_episode_steps for each in wrappers if isinstance(each, TimeLimit)]
-        limit = min((math.ceil(limit) for limit in limits if limit), default=0)
-        _seen[env] = maker, Looks(space, actions, dict(made.metadata), offsets), limit
-        close(made) if isinstance(made, VectorEnv) else made.close()
-    return _seen[env][1:]
 
 
 def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any] | None:
@@ -156,7 +147,7 @@ def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, An
     Raises:
       ConfigError: it has nothing else.
     """
-    registered = find(env.level_name)
+    registered = single.find(env.level_name)
     if not isinstance(registered, EnvSpec) or registered.vector_entry_point is None:
         return None
     changes = env.level_kwargs or env.level_wrappers or registered.additional_wrappers
@@ -169,62 +160,32 @@ def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, An
         try:
             vector = gymnasium.make_vec(registered, num_envs, "vector_entry_point")
         except (Exception, SystemExit) as error:
-            raise own_levels.not_made(env, error) from error
-        own_levels.check_normalizers(f"--level_name={env.level_name}", vector)
-        if not (problem := _misfit(vector)):
-            return vector
+            raise single.not_made(env, error) from error
+        single.check_normalizers(f"--level_name={env.level_name}", vector)
+        mode = vector.metadata.get("autoreset_mode")
+        try:
+            if mode == AutoresetMode.NEXT_STEP:
+                spaces.action_spec(vector.single_action_space)
+                spaces.batch_view(vector.single_observation_space, {})
+                return vector
+            # Else the last or the first step of each game would be lost.
+            problem = (
+                f"its vector environment has the autoreset mode {mode}; register it with NEXT_STEP,"
+                " or with an entry_point, so that single environments are made"
+            )
+        except ValueError as error:
+            problem = str(error)
         close(vector)
     if registered.entry_point is None:
         raise ConfigError(f"--level_name={env.level_name}: {problem}")
     return None
 
 
-def _nearer(vector: VectorEnv[Any, Any, Any], looks: Looks) -> VectorEnv[Any, Any, Any]:
-    """Returns a level's own vector environment with its offsets subtracted, if it has any."""
-    if not looks.offsets:
-        return vector
-    # What works on one observation works on a batch: `_misfit` refuses all other conversions.
-    nearer, convert = spaces.simplified(vector.single_observation_space, looks.offsets)
-    batch = batch_space(nearer, vector.num_envs)
-    return TransformObservation(vector, convert, batch, nearer)
-
-
-def _misfit(vector: VectorEnv[Any, Any, Any]) -> str:
-    """Returns why a level's own vector environment cannot be used; '' if it can."""
-    mode, space = vector.metadata.get("autoreset_mode"), vector.single_observation_space
-    if mode != AutoresetMode.NEXT_STEP:
-        # Else the last or the first step of each game would be lost.
-        return (
-            f"its vector environment has the autoreset mode {mode}; register it with NEXT_STEP, or"
-            " with an entry_point, so that single environments are made"
-        )
-    try:
-        spaces.action_spec(vector.single_action_space)
-        if spaces.simplified(space)[0] != space:
-            return f"its vector environment has observations {space}; images must be [H, W, C]"
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _shown(
-    observation: ObservationSpec | dict[str, ObservationSpec],
-    offsets: Mapping[str, np.ndarray] | None,
-    name: str = "",
-) -> str:
-    offsets = offsets or {}
-    if isinstance(observation, dict):
-        parts = (f"{part}: {_shown(spec, offsets, part)}" for part, spec in observation.items())
-        return ", ".join(parts)
-    minus = f" minus {offsets[name].ravel().tolist()}" if name in offsets else ""
-    return f"{observation.kind} {'x'.join(map(str, observation.shape))}{minus}"
-
-
-SUITE = Suite(
-    about="Gymnasium (some need the extra worlds; module:Level-v0 imports a module of yours first)",
-    installed=installed,
-    owns=lambda level_name: True,  # every level that no other suite owns
-    spec=spec,
-    make=make,
-    make_rendered=make_rendered,
-)
+def _draw_without_screen() -> None:
+    """Lets MuJoCo draw if there is no screen: Gymnasium would take GLFW, which needs one."""
+    if {"DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"} & os.environ.keys():
+        return
+    for library in ("EGL", "OSMesa"):
+        if ctypes.util.find_library(library):
+            os.environ["MUJOCO_GL"] = library.lower()
+            return

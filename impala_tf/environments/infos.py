@@ -1,4 +1,4 @@
-"""Reads --info_metrics from the `info` of an episode's last step."""
+"""What is kept of an environment's `info`: numbers, of which --info_metrics reads some."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ class InfoMetrics:
 
     Args:
       names: keys of `info`; 'a/b' is also the key b of the dictionary a.
-      level_name: the level's name, for the warning.
-      warns: whether to warn once, after the first episode, about names that are missing.
+      level_name: the level's name, to warn once, after the first episode, about names that are
+        missing; '': there is no warning.
     """
 
-    def __init__(self, names: Sequence[str], level_name: str = "", *, warns: bool = False) -> None:
+    def __init__(self, names: Sequence[str], level_name: str = "") -> None:
         self._names = tuple(names)
         self._level_name = level_name
-        self._warns = warns and bool(names)
 
-    def of(self, info: Info, number: int) -> tuple[float | None, ...]:
+    def read(self, info: Info, number: int) -> tuple[float | None, ...]:
         """Returns the numbers of an episode that has just ended, in the order of the names.
 
         Args:
@@ -53,14 +52,15 @@ class InfoMetrics:
                 break
             number -= count
         found = _numbers_of(info, number)
-        if self._warns:
-            self._warns = False
-            if missing := [name for name in self._names if name not in found]:
-                _log.warning(
-                    "--info_metrics: the info of %s has no number %s at the end of an episode;"
-                    " it has: %s",
-                    self._level_name, ", ".join(missing), ", ".join(sorted(found)) or "none",
-                )  # fmt: skip
+        if self._level_name and (missing := set(self._names) - found.keys()):
+            _log.warning(
+                "--info_metrics: the info of %s has no number %s at the end of an episode; it has:"
+                " %s",
+                self._level_name,
+                ", ".join(sorted(missing)),
+                ", ".join(sorted(found)) or "none",
+            )
+        self._level_name = ""
         return tuple(found.get(name) for name in self._names)
 
 

@@ -21,7 +21,6 @@ first stack is sent unchanged, so it already has the zeros of a reset shortly be
 
 from __future__ import annotations
 
-import abc
 import sys
 from typing import Any
 
@@ -34,31 +33,35 @@ WHOLE = "observation"
 _BYTES_PER_WORD = 4
 
 
-class ObservationLayout(abc.ABC):
-    """Describes and converts the steps of a level. `layout_of` makes one."""
+class ObservationLayout:
+    """Describes and converts the steps of a level.
 
-    stacks_frames = False
-    """Whether observations are stacks of frames, packed in unrolls."""
+    Attributes:
+      stacks_frames: whether observations are stacks of frames, packed in unrolls.
+    """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
-        self._observation = spec.observation
-        self._actions = spec.actions
+        self._spec = spec
+        self._num_frames = spec.stacked_frames
+        self.stacks_frames = spec.stacked_frames > 0
 
     def step_specs(self, num_envs: int) -> EnvOutput:
         """Returns the ArraySpecs [N, ...] of a step as environments return it."""
-        return self._step_specs((num_envs,), self._environment_specs(num_envs))
+        return self._step_specs((num_envs,), (num_envs, self._num_frames))
 
     def network_specs(self, *leading: int) -> EnvOutput:
         """Returns the ArraySpecs [*leading, ...] of steps as the network sees them."""
-        return self._step_specs(leading, self._whole_specs(*leading))
+        return self._step_specs(leading, None)
 
     def unroll_specs(self, unroll_length: int) -> EnvOutput:
         """Returns the ArraySpecs of one environment's T + 1 steps, as they are sent."""
-        return self._step_specs((unroll_length + 1,), self._unroll_specs(unroll_length))
+        return self._step_specs((unroll_length + 1,), (unroll_length + self._num_frames,))
 
     def to_network(self, env_output: EnvOutput) -> EnvOutput:
         """Converts a step [N, ...] of the environments to what the network sees."""
-        return env_output
+        if not self.stacks_frames:
+            return env_output
+        return env_output._replace(observation=channels_last(env_output.observation))
 
     def record(self, t: int, env_output: EnvOutput, unroll: EnvOutput) -> None:
         """Writes a step of the environments into an unroll.
@@ -71,7 +74,14 @@ class ObservationLayout(abc.ABC):
         for name, array in unroll._asdict().items():
             if name != "observation":
                 array[:, t] = getattr(env_output, name)
-        self._record(t, env_output.observation, unroll.observation)
+        if not self.stacks_frames:
+            arrays = parts_of(unroll.observation)
+            for part, value in parts_of(env_output.observation).items():
+                arrays[part][:, t] = value
+        elif t == 0:
+            unroll.observation[:, : self._num_frames] = env_output.observation
+        else:
+            unroll.observation[:, self._num_frames - 1 + t] = env_output.observation[:, -1]
 
     def take(self, unrolls: EnvOutput, rows: np.ndarray, steps: np.ndarray) -> EnvOutput:
         """Returns single steps of unrolls as the environments returned them.
@@ -84,95 +94,15 @@ class ObservationLayout(abc.ABC):
         Returns:
           NumPy arrays [B, ...], as `step_specs` describes them.
         """
+        if not self.stacks_frames:
+            return EnvOutput(*tree.map_structure(lambda part: part[rows, steps], tuple(unrolls)))
         fields = unrolls._asdict()
-        packed = fields.pop("observation")
+        stacks = self._take_stacks(fields.pop("observation"), unrolls.autoreset, rows, steps)
         return EnvOutput(
-            observation=self._take(packed, unrolls.autoreset, rows, steps),
-            **{name: field[rows, steps] for name, field in fields.items()},
+            observation=stacks, **{name: field[rows, steps] for name, field in fields.items()}
         )
 
-    def _whole_specs(self, *leading: int) -> Nest:
-        """Returns the ArraySpecs [*leading, *shape] of observations."""
-        return tree.map_structure(
-            lambda part: ArraySpec((*leading, *part.shape), part.dtype), self._observation
-        )
-
-    def _step_specs(self, leading: tuple[int, ...], observation: Nest) -> EnvOutput:
-        flag = ArraySpec(leading, "bool")
-        return EnvOutput(
-            reward=ArraySpec(leading, "float32"),
-            terminated=flag,
-            truncated=flag,
-            autoreset=flag,
-            episode_start=flag,
-            observation=observation,
-            last_action=ArraySpec((*leading, *self._actions.shape), self._actions.dtype),
-        )
-
-    @abc.abstractmethod
-    def _environment_specs(self, num_envs: int) -> Nest: ...
-
-    @abc.abstractmethod
-    def _unroll_specs(self, unroll_length: int) -> Nest: ...
-
-    @abc.abstractmethod
-    def _record(self, t: int, observation: Nest, unroll: Nest) -> None: ...
-
-    @abc.abstractmethod
-    def _take(
-        self, packed: Nest, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
-    ) -> Nest: ...
-
-
-class WholeObservations(ObservationLayout):
-    """Observations that are sent unchanged, with one part or several."""
-
-    def _environment_specs(self, num_envs: int) -> Nest:
-        return self._whole_specs(num_envs)
-
-    def _unroll_specs(self, unroll_length: int) -> Nest:
-        return self._whole_specs(unroll_length + 1)
-
-    def _record(self, t: int, observation: Nest, unroll: Nest) -> None:
-        arrays = parts_of(unroll)
-        for part, value in parts_of(observation).items():
-            arrays[part][:, t] = value
-
-    def _take(
-        self, packed: Nest, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
-    ) -> Nest:
-        return tree.map_structure(lambda part: part[rows, steps], packed)
-
-
-class StackedFrames(ObservationLayout):
-    """Stacks of the K newest grey frames, of which each frame is sent once."""
-
-    stacks_frames = True
-
-    def __init__(self, spec: EnvironmentSpec) -> None:
-        super().__init__(spec)
-        assert isinstance(spec.observation, ObservationSpec)
-        self._height, self._width, self._num_frames = spec.observation.shape
-
-    def to_network(self, env_output: EnvOutput) -> EnvOutput:
-        """Converts a step [N, ...], so that the frames of each stack are channels."""
-        return env_output._replace(observation=channels_last(env_output.observation))
-
-    def _environment_specs(self, num_envs: int) -> ArraySpec:
-        shape = (num_envs, self._num_frames, self._height, self._width)
-        return ArraySpec(shape, "uint8")
-
-    def _unroll_specs(self, unroll_length: int) -> ArraySpec:
-        shape = (unroll_length + self._num_frames, self._height, self._width)
-        return ArraySpec(shape, "uint8")
-
-    def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None:
-        if t == 0:
-            unroll[:, : self._num_frames] = observation
-        else:
-            unroll[:, self._num_frames - 1 + t] = observation[:, -1]
-
-    def _take(
+    def _take_stacks(
         self, packed: np.ndarray, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
     ) -> np.ndarray:
         rows, steps = rows[:, None], steps[:, None]
@@ -186,10 +116,34 @@ class StackedFrames(ObservationLayout):
         stacks[resets_at_source != np.take_along_axis(resets, steps, axis=1)] = 0
         return stacks
 
+    def _step_specs(self, leading: tuple[int, ...], stacked: tuple[int, ...] | None) -> EnvOutput:
+        """Returns the ArraySpecs of steps.
+
+        Args:
+          leading: dimensions of all arrays.
+          stacked: dimensions of stacked frames before H and W; None: they are channels.
+        """
+
+        def observation(part: ObservationSpec) -> ArraySpec:
+            if self.stacks_frames and stacked is not None:
+                return ArraySpec((*stacked, *part.shape[:2]), part.dtype)
+            return ArraySpec((*leading, *part.shape), part.dtype)
+
+        flag, actions = ArraySpec(leading, "bool"), self._spec.actions
+        return EnvOutput(
+            reward=ArraySpec(leading, "float32"),
+            terminated=flag,
+            truncated=flag,
+            autoreset=flag,
+            episode_start=flag,
+            observation=tree.map_structure(observation, self._spec.observation),
+            last_action=ArraySpec((*leading, *actions.shape), actions.dtype),
+        )
+
 
 def layout_of(spec: EnvironmentSpec) -> ObservationLayout:
     """Returns the layout of a level's observations."""
-    return StackedFrames(spec) if spec.stacked_frames else WholeObservations(spec)
+    return ObservationLayout(spec)
 
 
 def channels_last(stacks: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import difflib
 import importlib.util
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,63 +29,87 @@ _PIXELS = 64
 _NUM_ACTIONS = 15
 _PLAYED_AT_FPS = 15  # by people
 _SEEDS = 2**31 - 1
-_STEPS = {
-    "bigfish": 6000, "bossfight": 4000, "caveflyer": 1000, "chaser": 1000,
-    "climber": 1000, "coinrun": 1000, "dodgeball": 1000, "fruitbot": 1000,
-    "heist": 1000, "jumper": 1000, "leaper": 500, "maze": 500,
-    "miner": 1000, "ninja": 1000, "plunder": 4000, "starpilot": 1000,
-}  # fmt: skip
-
+_MOST_STEPS = {"bigfish": 6000, "bossfight": 4000, "plunder": 4000, "leaper": 500, "maze": 500}
+_USUAL_STEPS = 1000
 _SHARED_LIBRARY, _DEBIAN_PACKAGE = "libQt5Gui.so.5", "libqt5gui5"
 
 
-def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a Procgen level.
+class Procgen(Suite):
+    """Procgen's games, by EnvPool."""
 
-    Raises:
-      ConfigError: there is no such game, --num_action_repeats is given, or the engine is missing.
-    """
-    game = _game(env)
-    _check_engine(env.level_name)
-    return EnvironmentSpec(
-        level_name=env.level_name,
-        kind="procgen",
-        observation=ObservationSpec("image", (_PIXELS, _PIXELS, 3)),
-        actions=ActionSpec("discrete", (_NUM_ACTIONS,)),
-        stacked_frames=0,
-        frames_per_step=1,
-        protocol=f"Procgen {game} {_PIXELS}x{_PIXELS} RGB, {env.distribution_mode}, "
-        f"levels {level_range(env)}, {_NUM_ACTIONS} actions, at most {_STEPS[game]} frames",
-        renders=True,
-    )
+    about = "Procgen (extra procgen)"
+    lists = {"procgen16": PROCGEN16}
+
+    def owns(self, level_name: str) -> bool:
+        """Returns whether it has the prefix procgen:."""
+        return level_name.startswith(_PREFIX)
+
+    def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
+        """Describes a Procgen level.
+
+        Raises:
+          ConfigError: no such game, --num_action_repeats is given, or the engine is missing.
+        """
+        game = _check(env)
+        steps = _MOST_STEPS.get(game, _USUAL_STEPS)
+        return EnvironmentSpec(
+            level_name=env.level_name,
+            kind="procgen",
+            observation=ObservationSpec("image", (_PIXELS, _PIXELS, 3)),
+            actions=ActionSpec("discrete", (_NUM_ACTIONS,)),
+            stacked_frames=0,
+            frames_per_step=1,
+            protocol=f"Procgen {game} {_PIXELS}x{_PIXELS} RGB, {env.distribution_mode}, levels"
+            f" {self.level_range(env)}, {_NUM_ACTIONS} actions, at most {steps} frames",
+            time_limit=steps,
+            renders=True,
+        )
+
+    def make(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec, num_envs: int, num_threads: int
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns N games."""
+        return EnvPoolGames(env, num_envs, num_threads)
+
+    def make_rendered(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns one game."""
+        return EnvPoolGames(env, num_envs=1, num_threads=1)
+
+    def installed(self) -> Iterable[str]:
+        """Returns the names of all games, if EnvPool is installed."""
+        return PROCGEN16 if importlib.util.find_spec("envpool") else ()
+
+    def score_range(self, env: EnvironmentConfig) -> tuple[float, float] | None:
+        """Returns R_min and R_max of the distribution mode."""
+        game = env.level_name.removeprefix(_PREFIX)
+        return PROCGEN_SCORES[env.distribution_mode].get(game)
+
+    def level_range(self, env: EnvironmentConfig) -> str:
+        """Returns the range of levels that are played: '0-199', or 'from 200' without an end."""
+        if env.num_levels == 0:
+            return f"from {env.start_level}"
+        return f"{env.start_level}-{env.start_level + env.num_levels - 1}"
+
+    def unseen(self, env: EnvironmentConfig) -> EnvironmentConfig | None:
+        """Returns the config of all levels after those of `env`; None if there are none."""
+        start = env.start_level + env.num_levels
+        if env.num_levels == 0 or start >= _SEEDS:
+            return None
+        return dataclasses.replace(env, start_level=start, num_levels=0)
 
 
-def level_range(env: EnvironmentConfig) -> str:
-    """Returns the range of levels that are played: '0-199', or 'from 200' without an end."""
-    if env.num_levels == 0:
-        return f"from {env.start_level}"
-    return f"{env.start_level}-{env.start_level + env.num_levels - 1}"
-
-
-def unseen(env: EnvironmentConfig) -> EnvironmentConfig | None:
-    """Returns the config of all levels after those of `env`; None if there are none."""
-    start = env.start_level + env.num_levels
-    if env.num_levels == 0 or start >= _SEEDS:
-        return None
-    return dataclasses.replace(env, start_level=start, num_levels=0)
-
-
-class Games(VectorEnv[Any, Any, Any]):
+class EnvPoolGames(VectorEnv[Any, Any, Any]):
     """N games of EnvPool. Each step returns new arrays, with observations uint8 [N, 64, 64, 3].
 
     Each game draws its own sequence of levels. `info["level_seed"]`, int32 [N], names the current
-    ones. Raises ConfigError as `spec` does.
+    ones. Raises ConfigError as `Procgen.spec` does.
     """
 
     def __init__(self, env: EnvironmentConfig, num_envs: int, num_threads: int) -> None:
         """Does not make the games: the first `reset` has their seed. `num_threads=0`: all cores."""
-        self._task = f"{_game(env).capitalize()}{env.distribution_mode.capitalize()}-v0"
-        _check_engine(env.level_name)
+        self._task = f"{_check(env).capitalize()}{env.distribution_mode.capitalize()}-v0"
         self._settings = {
             "num_threads": num_threads,
             "channel_first": False,
@@ -136,50 +161,29 @@ class Games(VectorEnv[Any, Any, Any]):
             self._games = None
 
 
-def _name(env: EnvironmentConfig) -> str:
-    return env.level_name.removeprefix(_PREFIX)
+def _check(env: EnvironmentConfig) -> str:
+    """Returns the game's name; raises what `Procgen.spec` raises.
 
-
-def _game(env: EnvironmentConfig) -> str:
-    """Returns the game's name; ConfigError if there is no such game, or a flag does not suit it."""
-    game = _name(env)
-    if game not in _STEPS:
-        near = difflib.get_close_matches(game.lower(), _STEPS, n=3)
-        names = f"near matches: {', '.join(near)}" if near else f"games: {', '.join(_STEPS)}"
-        raise ConfigError(f"--level_name={env.level_name}: Procgen has no such game; {names}")
+    It does not import EnvPool, which takes seconds and 100 MB: some processes only describe levels.
+    """
+    game, flag = env.level_name.removeprefix(_PREFIX), f"--level_name={env.level_name}"
+    games = PROCGEN_SCORES["easy"]
+    if game not in games:
+        near = difflib.get_close_matches(game.lower(), games, n=3)
+        names = f"near matches: {', '.join(near)}" if near else f"games: {', '.join(games)}"
+        raise ConfigError(f"{flag}: Procgen has no such game; {names}")
     if env.num_action_repeats != 1:
         raise ConfigError(
             f"--num_action_repeats={env.num_action_repeats}: actions are not repeated in Procgen; "
             "leave the flag out"
         )
-    return game
-
-
-def _check_engine(level_name: str) -> None:
-    """Raises ConfigError if EnvPool, or a shared library that its Procgen needs, is missing.
-
-    It does not import EnvPool, which takes seconds and 100 MB: some processes only describe levels.
-    """
     if importlib.util.find_spec("envpool") is None:
-        raise ConfigError(missing_package(f"--level_name={level_name}", "envpool"))
+        raise ConfigError(missing_package(flag, "envpool"))
     try:
         ctypes.CDLL(_SHARED_LIBRARY)
     except OSError as error:
         raise ConfigError(
-            f"--level_name={level_name}: Procgen needs the library {_SHARED_LIBRARY}; "
+            f"{flag}: Procgen needs the library {_SHARED_LIBRARY}; "
             f"on Debian: apt-get install {_DEBIAN_PACKAGE}"
         ) from error
-
-
-SUITE = Suite(
-    about="Procgen (extra procgen)",
-    installed=lambda: PROCGEN16 if importlib.util.find_spec("envpool") else (),
-    owns=lambda level_name: level_name.startswith(_PREFIX),
-    spec=spec,
-    make=Games,
-    make_rendered=lambda env: Games(env, num_envs=1, num_threads=1),
-    lists={"procgen16": PROCGEN16},
-    score_range=lambda env: PROCGEN_SCORES[env.distribution_mode].get(_name(env)),
-    level_range=level_range,
-    unseen=unseen,
-)
+    return game

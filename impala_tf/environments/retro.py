@@ -23,35 +23,61 @@ from gymnasium.vector import VectorEnv
 from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
 from impala_tf.environments.atari import console_spec, frames_per_step
 from impala_tf.environments.suite import Suite, missing_package
-from impala_tf.environments.workers import Looks, in_processes
+from impala_tf.environments.workers import InProcesses
 from impala_tf.types import EnvironmentSpec
 
 _PREFIX = "retro:"
 _EMULATOR_FPS = 60
 
 
-def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a game. Briefly starts an emulator.
+class Retro(Suite):
+    """The games of stable-retro."""
 
-    Raises:
-      ConfigError: there is no such game, its ROM is missing, or stable-retro is not installed.
-    """
-    game = _game(env.level_name)
-    num_actions = _num_actions(game)
-    rules = f"whole games, {num_actions} actions"
-    return console_spec(env, f"stable-retro {game}", num_actions, rules)
+    about = "games of consoles, those whose ROMs are imported (extra retro)"
 
+    def owns(self, level_name: str) -> bool:
+        """Returns whether it has the prefix retro:."""
+        return level_name.startswith(_PREFIX)
 
-def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N games, each in its own process, with observations uint8 [N, K, H, W].
+    def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
+        """Describes a game. Briefly starts an emulator.
 
-    After a reset, the stack is the first frame after zeros. Rewards are unclipped. The processes
-    end with the thread that calls this. `num_threads` has no effect here. Raises ConfigError as
-    `spec` does.
-    """
-    actions = Discrete(_num_actions(_game(env.level_name)))
-    looks = Looks(_stacks(env), actions, Preprocessing.metadata)
-    return in_processes(functools.partial(_make_game, env), num_envs, looks)
+        Raises:
+          ConfigError: there is no such game, its ROM is missing, or stable-retro is not installed.
+        """
+        game = _game(env.level_name)
+        with contextlib.closing(_emulator(game)) as emulator:
+            assert isinstance(emulator.action_space, Discrete)
+            num_actions = int(emulator.action_space.n)
+        rules = f"whole games, {num_actions} actions"
+        return console_spec(env, f"stable-retro {game}", num_actions, rules)
+
+    def make(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec, num_envs: int, num_threads: int
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns N games, each in its own process, which ends with the thread that calls this."""
+        games = InProcesses(functools.partial(_make_game, env), num_envs, spec)
+        games.metadata["render_fps"] = _EMULATOR_FPS
+        return games
+
+    def make_rendered(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns one game."""
+        return self.make(env, spec, num_envs=1, num_threads=1)
+
+    def installed(self) -> list[str]:
+        """Returns the names of the games whose ROMs are imported."""
+        if importlib.util.find_spec("stable_retro") is None:
+            return []
+        from stable_retro import data
+
+        level_names = []
+        for game in data.list_games():
+            with contextlib.suppress(FileNotFoundError):
+                data.get_romfile_path(game)
+                level_names.append(f"{_PREFIX}{game}")
+        return level_names
 
 
 class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
@@ -60,15 +86,16 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
     It repeats actions, takes the maximum of the last two frames, converts it to grey, resizes it,
     and stacks K results: uint8 [K, H, W]. As in ALE, actions are sticky from one emulator frame to
     the next, and a game starts with 0 to `noop_max` frames without buttons.
-    """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": _EMULATOR_FPS}
+    After a reset, the stack is the first frame after zeros. Rewards are unclipped.
+    """
 
     def __init__(self, emulator: gymnasium.Env[Any, Any], env: EnvironmentConfig) -> None:
         super().__init__(emulator)
         self._flags = env
-        self.observation_space = _stacks(env)
-        self._stack = np.zeros(self.observation_space.shape, np.uint8)
+        shape = (env.stacked_frames, env.height, env.width)
+        self.observation_space = Box(0, 255, shape, np.uint8)
+        self._stack = np.zeros(shape, np.uint8)
         self._last_action = 0
         self._frames = 0
 
@@ -80,41 +107,34 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
         self._frames = self._last_action = 0
         for _ in range(self.np_random.integers(self._flags.noop_max + 1)):
             frame, *_ = self.env.step(0)
-        self._stack[:-1] = 0
-        self._stack[-1] = self._seen(frame)
+        self._stack[:] = 0
+        self._push(frame)
         return self._stack.copy(), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Takes up to `frame_skip` x `num_action_repeats` frames, or fewer if the game ends."""
         rewards, frames, over, truncated = 0.0, [], False, False
         for _ in range(frames_per_step(self._flags)):
-            frame, reward, over, _, info = self.env.step(self._executed(int(action)))
+            if self.np_random.random() >= self._flags.repeat_action_probability:
+                self._last_action = int(action)
+            frame, reward, over, _, info = self.env.step(self._last_action)
             frames.append(frame)
             rewards += float(reward)
             self._frames += 1
             truncated = self._frames >= self._flags.max_episode_frames
             if over or truncated:
                 break
-        self._stack[:-1] = self._stack[1:]
-        self._stack[-1] = self._seen(functools.reduce(np.maximum, frames[-2:]))
+        self._push(functools.reduce(np.maximum, frames[-2:]))
         return self._stack.copy(), rewards, over, truncated and not over, info
 
-    def _executed(self, action: int) -> int:
-        if self.np_random.random() >= self._flags.repeat_action_probability:
-            self._last_action = action
-        return self._last_action
-
-    def _seen(self, frame: np.ndarray) -> np.ndarray:
-        """Converts the emulator's frame, uint8 [H, W, 3], to grey, and resizes it."""
+    def _push(self, frame: np.ndarray) -> None:
+        """Adds the emulator's frame, uint8 [H, W, 3], in grey and resized."""
         import cv2
 
         grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
         size = (self._flags.width, self._flags.height)
-        return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
-
-
-def _stacks(env: EnvironmentConfig) -> Box:
-    return Box(0, 255, (env.stacked_frames, env.height, env.width), np.uint8)
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
 
 
 def _make_game(env: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
@@ -134,57 +154,24 @@ def _emulator(game: str) -> gymnasium.Env[Any, Any]:
     return emulator
 
 
-@functools.cache
-def _num_actions(game: str) -> int:
-    emulator = _emulator(game)
-    assert isinstance(emulator.action_space, Discrete)
-    num_actions = int(emulator.action_space.n)
-    emulator.close()
-    return num_actions
-
-
 def _game(level_name: str) -> str:
     """Returns the game's name; ConfigError if there is no such game or its ROM is missing."""
-    game, problem = level_name.removeprefix(_PREFIX), f"--level_name={level_name}: "
+    game, flag = level_name.removeprefix(_PREFIX), f"--level_name={level_name}"
     if importlib.util.find_spec("stable_retro") is None:
-        raise ConfigError(missing_package(f"--level_name={level_name}", "stable_retro"))
+        raise ConfigError(missing_package(flag, "stable_retro"))
     from stable_retro import data
 
     known = {name.lower(): name for name in data.list_games()}
     if game not in known.values():
         near = [known[low] for low in difflib.get_close_matches(game.lower(), known, n=5)]
         matches = f"near matches: {', '.join(near)}" if near else "no name is similar"
-        raise ConfigError(f"{problem}stable-retro has no such game; {matches}")
+        raise ConfigError(f"{flag}: stable-retro has no such game; {matches}")
     try:
         data.get_romfile_path(game)
     except FileNotFoundError as error:
         importer = user_commands.python("-m", "stable_retro.import")
         raise ConfigError(
-            f"{problem}its ROM is missing; if you own it, import it from the folder that holds it:"
+            f"{flag}: its ROM is missing; if you own it, import it from the folder that holds it:"
             f" {importer} FOLDER"
         ) from error
     return game
-
-
-def installed() -> list[str]:
-    """Returns the names of the games whose ROMs are imported."""
-    if importlib.util.find_spec("stable_retro") is None:
-        return []
-    from stable_retro import data
-
-    level_names = []
-    for game in data.list_games():
-        with contextlib.suppress(FileNotFoundError):
-            data.get_romfile_path(game)
-            level_names.append(f"{_PREFIX}{game}")
-    return level_names
-
-
-SUITE = Suite(
-    about="games of consoles, those whose ROMs are imported (extra retro)",
-    installed=installed,
-    owns=lambda level_name: level_name.startswith(_PREFIX),
-    spec=spec,
-    make=make,
-    make_rendered=lambda env: make(env, num_envs=1, num_threads=1),
-)

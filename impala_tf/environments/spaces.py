@@ -1,14 +1,13 @@
-"""Converts between Gymnasium's spaces and an agent's observations and actions.
+"""What agents see of Gymnasium's observations, and how their actions become an environment's.
 
-An agent's observations are images, vectors and texts, or a dictionary of these. `Simplify` converts
-all others when an environment is made. So vector environments have only `Box` spaces and
-dictionaries of them, with uint8 images whose channels are last.
+An agent's observations are images (uint8 [H, W, C]), vectors (float32 [D]) and texts (int32
+[words]), or a dictionary of these.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,175 +19,114 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from gymnasium.spaces.utils import flatdim, flatten
 from gymnasium.vector import VectorEnv
 
-from impala_tf.config import plug_ins
-from impala_tf.environments import infos, results
-from impala_tf.environments.images import NO_BOUND, as_image
-from impala_tf.types import ActionSpec, Kind, ObservationSpec
-
-_log = logging.getLogger("impala_tf.environments")
+from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 
 MAX_WORDS = 32
 """Longer texts are truncated."""
 WORD_BUCKETS = 1000
 """Words are hashed to 1 .. WORD_BUCKETS (as in the agent of the IMPALA paper); 0: no word."""
+NO_BOUND = 1e30
+"""Bounds of this size or more count as infinite, such as np.finfo(np.float32).max."""
+_WHITE = 255
 _MAX_ONE_HOT = 100_000
 _FAR = 2.0**14
 """From here on, float32 cannot express steps of 0.001."""
 _OFFSET_BITS = 12
 _MOST_UNIT = 2.0**19  # so that whole numbers of any size stay apart
 
-
-class Words(Box):
-    """The space of hashed words of a text, int32 [MAX_WORDS]."""
-
-    def __init__(self) -> None:
-        super().__init__(0, WORD_BUCKETS, (MAX_WORDS,), np.int32)
+Observation = ObservationSpec | dict[str, ObservationSpec]
+Convert = Callable[[Any], Any]
 
 
-class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Converts observations to the form of `simplified`, and keeps only the numbers in `info`.
+class NanImageError(Exception):
+    """An image has NaN, which would be black as uint8. The message says where."""
 
-    A step may repeat its action, but not past the end of an episode: it then returns the last
-    one's observation, flags and info, and the sum of the rewards.
 
-    Vector environments make arrays of the values in `info`, which fails if these change their type.
+def view(space: Space[Any], offsets: Mapping[str, Any]) -> tuple[Observation, Convert]:
+    """Returns what agents see of a level's observations, and the conversion of one observation.
 
-    The first reset and the first step raise LevelError if their results do not fit, or if the
-    level's code raises what wrong results and wrong code raise; later ones are not checked, to save
-    time. Images with NaN raise BrokenEnvironmentError at every step, because they would be black
-    as uint8.
+    Vectors keep their dtype, because a vector environment converts many at once.
 
     Args:
-      env: the environment.
-      level_name: the level's name, for errors; '': the class of the environment.
-      repeats: how often a step repeats its action.
-      offsets: those of `offsets_of`.
-
-    Attributes:
-      convert: maps an observation of `env` to one of the simple space.
-
-    Raises:
-      ValueError: agents cannot see the observations, or cannot choose the actions.
-    """
-
-    def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        level_name: str = "",
-        repeats: int = 1,
-        offsets: Mapping[str, np.ndarray] | None = None,
-    ) -> None:
-        super().__init__(env)
-        self._repeats = repeats
-        self.observation_space, self.convert = simplified(env.observation_space, offsets)
-        action_spec(env.action_space)
-        self._level_name = level_name or type(env.unwrapped).__name__
-        self._unchecked = {"reset", "step"}
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Resets the environment; see `gymnasium.Env.reset`."""
-        # A vector environment that resets only some environments passes {} as options.
-        settings: dict[str, Any] = {"seed": seed, "options": options or None}
-        if "reset" in self._unchecked:
-            observation, info = self._checked("reset", **settings)
-        else:
-            observation, info = self.env.reset(**settings)
-        return self._seen(observation, None), infos.only_numbers(info)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes an action; see `gymnasium.Env.step`."""
-        rewards = 0.0
-        for _ in range(self._repeats):
-            result = self._checked("step", action) if self._unchecked else self.env.step(action)
-            observation, reward, terminated, truncated, info = result
-            # With actions of shape (1,), rewards often have it, too; vector environments need
-            # numbers.
-            rewards += reward if type(reward) is float else float(np.asarray(reward).item())
-            if terminated or truncated:
-                break
-        return (
-            self._seen(observation, action),
-            rewards,
-            bool(terminated),
-            bool(truncated),
-            infos.only_numbers(info),
-        )
-
-    def _checked(self, method: str, *args: Any, **settings: Any) -> Any:
-        """Returns the result of `env.reset` or `env.step`, if it fits."""
-        try:
-            result = getattr(self.env, method)(*args, **settings)
-            results.check(method, result, self.env.observation_space)
-        except results.LevelError as error:
-            raise results.LevelError(f"{self._level_name}: {error}") from None
-        except (AssertionError, TypeError, ValueError) as error:
-            # Such as a wrapper that unpacks five values where there are four.
-            raise results.LevelError(
-                f"{self._level_name}: its {method} raised {plug_ins.raised(error)};"
-                f" {results.must_return(method)}"
-            ) from error
-        self._unchecked.discard(method)
-        return result
-
-    def _seen(self, observation: Any, action: Any) -> Any:
-        try:
-            return self.convert(observation)
-        except results.BrokenEnvironmentError as error:
-            # Not before: to write an array as text takes longer than many levels' steps.
-            after = "the reset" if action is None else f"action {action}"
-            raise results.BrokenEnvironmentError(
-                f"{self._level_name}: {error} after {after}"
-            ) from None
-
-    def close(self) -> None:
-        """Closes the environment. Errors of the level are only logged, because they do no harm."""
-        try:
-            self.env.close()
-        except (Exception, SystemExit) as error:
-            _log.warning("the level's close() raised %s", plug_ins.raised(error))
-
-
-def simplified(
-    space: Space[Any], offsets: Mapping[str, np.ndarray] | None = None
-) -> tuple[Space[Any], Callable[[Any], Any]]:
-    """Returns the simple form of a space, a `Box` or a flat `Dict` of `Box`, and the conversion.
-
-    Args:
-      space: a level's observations.
-      offsets: those of `offsets_of`.
+      space: the level's observations. Nested parts get names like "outer.inner".
+      offsets: `EnvironmentSpec.offsets`.
 
     Raises:
       ValueError: agents cannot see the space; the message describes why.
     """
     if not isinstance(space, (Dict, Tuple)):
-        return _simplified_part(space, "observation", (offsets or {}).get(""))
+        return _part_view(space, "observation", offsets.get(""))
     names = [name for name, _, _ in named_parts(space)]
     if not names:
         raise ValueError(f"has observations {space}, which hold nothing to see")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"has two parts of observations that would be called '{twice[0]}'")
-    simple = {
-        name: _simplified_part(part, f"observation.{name}", (offsets or {}).get(name))
+    views = {
+        name: _part_view(part, f"observation.{name}", offsets.get(name))
         for name, part, _ in named_parts(space)
     }
-    return Dict({name: box for name, (box, _) in simple.items()}), lambda observation: {
-        name: simple[name][1](value) for name, _, value in named_parts(space, observation)
+    return {name: spec for name, (spec, _) in views.items()}, lambda observation: {
+        name: views[name][1](value) for name, _, value in named_parts(space, observation)
     }
 
 
-def offsets_of(
+def batch_view(space: Space[Any], offsets: Mapping[str, Any]) -> tuple[Observation, Convert]:
+    """Like `view`, for a batch [N, ...] of observations of a level's own vector environment.
+
+    Raises:
+      ValueError: as `view`, or images are not uint8 [H, W, C].
+    """
+    seen, _ = view(space, offsets)
+
+    def convert(batch: np.ndarray, spec: ObservationSpec, offset: Any) -> np.ndarray:
+        if offset is not None:
+            batch = np.asarray(batch, np.array(offset).dtype) - np.array(offset)
+        return batch.reshape(len(batch), *spec.shape).astype(spec.dtype, copy=False)
+
+    if isinstance(seen, ObservationSpec):
+        _check_layout(space, space, seen)
+        return seen, lambda batch: convert(batch, seen, offsets.get(""))
+    for name, spec in seen.items():
+        _check_layout(space, space[name] if isinstance(space, Dict) else None, spec)
+    return seen, lambda batch: {
+        name: convert(batch[name], spec, offsets.get(name)) for name, spec in seen.items()
+    }
+
+
+def _check_layout(space: Space[Any], part: Any, spec: ObservationSpec) -> None:
+    as_is = part.dtype == np.uint8 and part.shape in (spec.shape, spec.shape[:2])
+    if not isinstance(part, Box) or not (spec.kind == "vector" or as_is):
+        raise ValueError(
+            f"its vector environment has observations {space}; images must be [H, W, C]"
+        )
+
+
+def space_of(spec: EnvironmentSpec) -> Space[Any]:
+    """Returns the space of one environment's observations, as `observations.py` lays them out."""
+
+    def part(seen: ObservationSpec) -> Box:
+        high = {"image": _WHITE, "vector": np.inf, "text": WORD_BUCKETS}[seen.kind]
+        low = -np.inf if seen.kind == "vector" else 0
+        height_last = (seen.shape[-1], *seen.shape[:-1])
+        shape = height_last if spec.stacked_frames else seen.shape
+        return Box(low, high, shape, np.dtype(seen.dtype).type)
+
+    if isinstance(spec.observation, dict):
+        return Dict({name: part(seen) for name, seen in spec.observation.items()})
+    return part(spec.observation)
+
+
+def find_offsets(
     env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any],
-) -> dict[str, np.ndarray]:
-    """Returns {part: what to subtract, float64 or int64, before its numbers become float32}.
+) -> dict[str, Any]:
+    """Returns {part: list of what to subtract before its numbers become float32}.
 
     That is for numbers that would lose digits which matter, such as metres of a map, or seconds
-    since 1970. Their first values tell; they are rounded, so that all processes find the same.
+    since 1970. Their first values tell.
     """
     is_vector = isinstance(env, VectorEnv)
     space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, Any] = {}
     if not any(_is_lossy(part) for _, part, _ in named_parts(space)):
         return {}
     with contextlib.suppress(Exception, SystemExit):  # what is wrong is said where it is played
@@ -200,7 +138,7 @@ def offsets_of(
                 far = np.where(np.abs(near) >= _FAR, near, 0)
                 unit = np.minimum(np.ldexp(1.0, np.frexp(far)[1] - _OFFSET_BITS), _MOST_UNIT)
                 found[name] = (np.round(far / unit) * unit).astype(kind)
-    return {name: offset for name, offset in found.items() if offset.any()}
+    return {name: offset.tolist() for name, offset in found.items() if offset.any()}
 
 
 def _is_lossy(part: Space[Any]) -> bool:
@@ -208,14 +146,7 @@ def _is_lossy(part: Space[Any]) -> bool:
     return is_vector and not np.can_cast(part.dtype, np.float32)
 
 
-def observation_spec(space: Space[Any]) -> ObservationSpec | dict[str, ObservationSpec]:
-    """Describes a simple space. Raises ValueError as `simplified` does."""
-    if isinstance(space, Dict):
-        return {name: _part_spec(part) for name, part in space.spaces.items()}
-    return _part_spec(space)
-
-
-def kind_of(observation: ObservationSpec | dict[str, ObservationSpec]) -> Kind:
+def kind_of(observation: Observation) -> Kind:
     """Returns "image" if any part of an observation is an image, else "vector"."""
     parts = observation.values() if isinstance(observation, dict) else [observation]
     return "image" if any(part.kind == "image" for part in parts) else "vector"
@@ -251,7 +182,8 @@ def agent_space(actions: ActionSpec) -> Space[Any]:
 def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the conversion of an agent's actions [N, *ActionSpec.shape] to those of a space.
 
-    -1 and 1 become the bounds of a number that has both.
+    -1 and 1 become the bounds of a number that has both. Numbers without two finite bounds are not
+    scaled. Bounds like np.finfo(np.float32).max count as infinite.
     """
     if isinstance(space, Discrete):
         return lambda actions: actions + space.start
@@ -260,55 +192,6 @@ def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda actions: (actions.reshape(-1, *shape) + start).astype(space.dtype)
     assert isinstance(space, Box)
     # In float64: rounded to float32, a bound may be outside the space.
-    low, high, center, half = bounds(space)
-
-    def scale(actions: np.ndarray) -> np.ndarray:
-        scaled = np.clip(center + half * actions.astype(np.float64), low, high)
-        return scaled.reshape(-1, *space.shape).astype(space.dtype)
-
-    return scale
-
-
-def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
-    """Returns the conversion of a batch of observations of a simple space to what agents see.
-
-    Vectors become flat float32, and images without a channel axis get one. Other images and texts
-    are unchanged.
-    """
-    if isinstance(space, Dict):
-        parts = {name: observation_converter(part) for name, part in space.spaces.items()}
-        return lambda batch: {name: convert(batch[name]) for name, convert in parts.items()}
-    spec = _part_spec(space)
-    if spec.kind == "vector":
-        return lambda batch: batch.reshape(len(batch), -1).astype(np.float32, copy=False)
-    return lambda batch: batch.reshape(len(batch), *spec.shape)
-
-
-def seen(space: Space[Any]) -> Space[Any]:
-    """Returns the space of the results of `observation_converter`."""
-    if isinstance(space, Dict):
-        return Dict({name: seen(part) for name, part in space.spaces.items()})
-    spec = _part_spec(space)
-    if spec.kind == "text":
-        return Words()
-    low, high = (0, 255) if spec.kind == "image" else (-np.inf, np.inf)
-    return Box(low, high, spec.shape, np.dtype(spec.dtype).type)
-
-
-def hash_words(text: str) -> np.ndarray:
-    """Hashes the words of a text to 1..WORD_BUCKETS, int32 [MAX_WORDS]; 0 after the last word."""
-    words = re.findall(r"\w+", text.lower())[:MAX_WORDS]
-    hashed = np.zeros(MAX_WORDS, np.int32)
-    hashed[: len(words)] = [1 + zlib.crc32(word.encode()) % WORD_BUCKETS for word in words]
-    return hashed
-
-
-def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns minimum, maximum, centre and half width of each number of an action; float64 [D].
-
-    Numbers without two finite bounds have centre 0 and half width 1, so they are not scaled. Bounds
-    like np.finfo(np.float32).max count as infinite.
-    """
     limits: Any = np.finfo(str(space.dtype))
     low, high = (
         np.clip(bound.ravel().astype(np.float64), limits.min, limits.max)
@@ -317,7 +200,21 @@ def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     bounded = np.maximum(np.abs(low), np.abs(high)) < NO_BOUND
     bounded &= np.isfinite(space.low).ravel() & np.isfinite(space.high).ravel()
     finite_low, finite_high = np.where(bounded, low, -1), np.where(bounded, high, 1)
-    return low, high, (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
+    center, half = (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
+
+    def scale(actions: np.ndarray) -> np.ndarray:
+        scaled = np.clip(center + half * actions.astype(np.float64), low, high)
+        return scaled.reshape(-1, *space.shape).astype(space.dtype)
+
+    return scale
+
+
+def hash_words(text: str) -> np.ndarray:
+    """Hashes the words of a text to 1..WORD_BUCKETS, int32 [MAX_WORDS]; 0 after the last word."""
+    words = re.findall(r"\w+", text.lower())[:MAX_WORDS]
+    hashed = np.zeros(MAX_WORDS, np.int32)
+    hashed[: len(words)] = [1 + zlib.crc32(word.encode()) % WORD_BUCKETS for word in words]
+    return hashed
 
 
 def named_parts(
@@ -336,48 +233,89 @@ def named_parts(
         yield from named_parts(part, inner, f"{path}.{key}" if path else str(key))
 
 
-def _simplified_part(
-    space: Space[Any], name: str = "observation", offset: np.ndarray | None = None
-) -> tuple[Box, Callable[[Any], np.ndarray]]:
-    if offset is not None:
-        nearer = Box(-np.inf, np.inf, offset.shape, np.float32)
-        return nearer, lambda observation: np.asarray(
-            np.asarray(observation, offset.dtype) - offset, np.float32
-        )
-    if isinstance(space, Box):
-        simple, convert = as_image(space, name) or (space, lambda observation: observation)
-        _part_spec(simple)
-        return simple, convert
-    if _is_text(space):
-        return Words(), hash_words
-    if isinstance(space, (Discrete, MultiBinary, MultiDiscrete)):
-        size = flatdim(space)
-        if size <= _MAX_ONE_HOT:
-            one_hot = Box(0, 1, (size,), np.float32)
-            return one_hot, lambda observation: np.asarray(flatten(space, observation), np.float32)
-    raise ValueError(_not_seen(space))
-
-
-def _part_spec(space: Space[Any]) -> ObservationSpec:
-    if isinstance(space, Words):
-        return ObservationSpec("text", space.shape)
+def _part_view(space: Space[Any], name: str, offset: Any) -> tuple[ObservationSpec, Convert]:
     if isinstance(space, Box) and 0 in space.shape:
         raise ValueError(f"has observations {space}, which hold no number to see")
-    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3):
-        height, width, channels = (*space.shape, 1)[:3]
-        return ObservationSpec("image", (height, width, channels))
+    if isinstance(space, Box) and (image := _image_view(space, name)):
+        return image
     if isinstance(space, Box) and len(space.shape) <= 2:
-        return ObservationSpec("vector", (int(np.prod(space.shape)),))
-    raise ValueError(_not_seen(space))
-
-
-def _is_text(space: Space[Any]) -> bool:
-    """Returns whether observations are strings. MiniGrid has its own space for these."""
-    return space.dtype is not None and space.dtype.kind == "U"
-
-
-def _not_seen(space: Space[Any]) -> str:
-    return (
+        vector = ObservationSpec("vector", (int(np.prod(space.shape)),))
+        if offset is not None:
+            minus = np.array(offset)
+            return vector, lambda value: np.ravel(np.asarray(value, minus.dtype) - minus)
+        if len(space.shape) == 1:
+            return vector, lambda value: value
+        return vector, lambda value: np.reshape(value, -1)
+    if space.dtype is not None and space.dtype.kind == "U":  # MiniGrid has a space of its own
+        return ObservationSpec("text", (MAX_WORDS,)), hash_words
+    is_choice = isinstance(space, (Discrete, MultiBinary, MultiDiscrete))
+    if is_choice and (size := flatdim(space)) <= _MAX_ONE_HOT:
+        one_hot = ObservationSpec("vector", (size,))
+        return one_hot, lambda value: np.asarray(flatten(space, value), np.float32)
+    raise ValueError(
         f"has observations {space}; only images ([H, W, C], [C, H, W], or stacks of them), vectors,"
         " numbers of choices, one text, and dictionaries of these, are supported"
     )
+
+
+def _image_view(space: Box, name: str) -> tuple[ObservationSpec, Convert] | None:
+    """Returns images [H, W, C], and the conversion to them; None if these are no images.
+
+    Images have two (uint8 only), three or four dimensions. Four are a stack of frames [K, H, W, C],
+    such as Gymnasium's FrameStackObservation makes; the channels of all frames become the image's.
+    [N, N, C] has its channels last, and [C, N, N] first; of other images, the first or the last
+    dimension, whichever is shorter, is the channels. Numbers that are not uint8 are scaled from
+    their bounds to 0..255.
+    """
+    shape = space.shape
+    if len(shape) == 2 and space.dtype == np.uint8:
+        return ObservationSpec("image", (*shape, 1)), lambda image: np.reshape(image, (*shape, 1))
+    if len(shape) not in (3, 4):
+        return None
+    order = _order(shape)
+    height, width, *channels = (shape[axis] for axis in order)
+    seen = ObservationSpec("image", (height, width, math.prod(channels)))
+    if seen.shape == shape and space.dtype == np.uint8:
+        return seen, lambda image: image
+    scale = _scale(space, name)
+    return seen, lambda image: np.ascontiguousarray(
+        scale(np.asarray(image)).transpose(order).reshape(seen.shape)
+    )
+
+
+def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the order of axes that makes an image [H, W, C], and a stack [H, W, K, C]."""
+    stack, image = tuple(range(len(shape) - 3)), tuple(range(len(shape) - 3, len(shape)))
+    first, second, last = shape[-3:]
+    # Squares tell more than lengths, because a board may have more channels than rows: MiniGrid's
+    # one-hot is [7, 7, 20], and AlphaZero's planes of chess are [119, 8, 8].
+    if first != second and (first < last or second == last):  # channels first
+        image = (*image[1:], image[0])
+    return (*image[:2], *stack, image[2])
+
+
+def _scale(space: Box, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that maps a space's numbers to uint8."""
+    if space.dtype == np.uint8:
+        return lambda image: image
+    if space.dtype == np.bool_:
+        return lambda image: image.astype(np.uint8) * np.uint8(_WHITE)
+    low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
+    if not space.is_bounded() or np.maximum(np.abs(low), np.abs(high)).max() >= NO_BOUND:
+        raise ValueError(
+            f"has images of {space.dtype} without bounds; give their space the lowest and the"
+            " highest number that occur as `low` and `high`, which become black and white"
+            f" ({NO_BOUND:g} and more count as no bound)"
+        )
+    if low.min() == low.max() and high.min() == high.max():
+        low, high = low.min(), high.max()  # scalars are faster than arrays
+    unit = _WHITE / np.maximum(high - low, 1e-8)
+    may_be_nan = space.dtype is not None and space.dtype.kind == "f"
+
+    def to_shades(image: np.ndarray) -> np.ndarray:
+        shades = np.clip((image - low) * unit + 0.5, 0, _WHITE)
+        if may_be_nan and math.isnan(shades.sum()):
+            raise NanImageError(f"{name} is NaN at {np.argwhere(np.isnan(shades))[0].tolist()}")
+        return shades.astype(np.uint8)
+
+    return to_shades

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+import abc
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gymnasium.vector import VectorEnv
@@ -14,44 +14,75 @@ from impala_tf.config import EnvironmentConfig, user_commands
 from impala_tf.types import EnvironmentSpec
 
 
-@dataclasses.dataclass(frozen=True)
-class Suite:
+class Suite(abc.ABC):
     """A suite of levels. Each suite's file defines one.
 
     Attributes:
-      owns: returns whether a level name belongs to this suite.
-      spec: describes a level.
-      make: makes N environments, given (flags, N, threads); their observation spaces have the
-        simple form of `spaces.simplified`.
-      make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
       about: a line about its levels.
-      installed: returns the names of the levels on this machine.
       lists: {name: level names}, names that stand for several levels in --level_name.
-      score_range: returns the published returns that are normalised to 0 and 1; None if none are.
-      level_range: returns the range of generated levels, as text; '' if levels are not generated.
-      unseen: returns the flags for all generated levels that training does not use; None if there
-        are none.
     """
 
-    owns: Callable[[str], bool]
-    spec: Callable[[EnvironmentConfig], EnvironmentSpec]
-    make: Callable[[EnvironmentConfig, int, int], VectorEnv[Any, Any, Any]]
-    make_rendered: Callable[[EnvironmentConfig], VectorEnv[Any, Any, Any]]
     about: str
-    installed: Callable[[], Iterable[str]]
-    lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    score_range: Callable[[EnvironmentConfig], tuple[float, float] | None] = lambda env: None
-    level_range: Callable[[EnvironmentConfig], str] = lambda env: ""
-    unseen: Callable[[EnvironmentConfig], EnvironmentConfig | None] = lambda env: None
+    lists: Mapping[str, tuple[str, ...]] = {}
+
+    @abc.abstractmethod
+    def owns(self, level_name: str) -> bool:
+        """Returns whether a level name belongs to this suite."""
+
+    @abc.abstractmethod
+    def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
+        """Describes a level. May make it to see what it is like.
+
+        Raises:
+          ConfigError: there is no such level, or it cannot be used.
+        """
+
+    @abc.abstractmethod
+    def make(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec, num_envs: int, num_threads: int
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns N environments with NEXT_STEP autoreset.
+
+        Their observations are as in `spaces.space_of`; they take the level's own actions, or those
+        of `spaces.agent_space`. Raises what `spec` raises.
+
+        Args:
+          env: the level's flags.
+          spec: what `spec` returned.
+          num_envs: N.
+          num_threads: threads of native environments.
+        """
+
+    @abc.abstractmethod
+    def make_rendered(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec
+    ) -> VectorEnv[Any, Any, Any]:
+        """Returns one environment whose `render()` returns (uint8 [H, W, 3],)."""
+
+    @abc.abstractmethod
+    def installed(self) -> Iterable[str]:
+        """Returns the names of the levels on this machine."""
+
+    def score_range(self, env: EnvironmentConfig) -> tuple[float, float] | None:
+        """Returns the published returns that are normalised to 0 and 1; None if none are."""
+        return None
+
+    def level_range(self, env: EnvironmentConfig) -> str:
+        """Returns the range of generated levels; '' if levels are not generated."""
+        return ""
+
+    def unseen(self, env: EnvironmentConfig) -> EnvironmentConfig | None:
+        """Returns the flags for all generated levels that training does not use; None: none."""
+        return None
 
 
 # Packages that only some levels need: {the package's import name: extra in pyproject.toml}.
+_OF_WORLDS = "Box2D box2d gym imageio minatar minigrid mujoco pygame seaborn shimmy"
 _EXTRAS = {
-    **dict.fromkeys(("Box2D", "box2d", "gym", "imageio", "minatar", "minigrid", "mujoco", "pygame",
-                     "seaborn", "shimmy"), "worlds"),
+    **dict.fromkeys(_OF_WORLDS.split(), "worlds"),
     "envpool": "procgen",
     "stable_retro": "retro",
-}  # fmt: skip
+}
 
 
 def missing_package(flag: str, package: str) -> str:
@@ -62,11 +93,10 @@ def missing_package(flag: str, package: str) -> str:
       package: a key of _EXTRAS.
     """
     extra = _EXTRAS[package]
-    command = user_commands.install_extra(extra)
-    return f"{flag}: needs the extra {extra}: {command}"
+    return f"{flag}: needs the extra {extra}: {user_commands.install_extra(extra)}"
 
 
-def explained(flag: str, error: BaseException) -> str | None:
+def explain_import(flag: str, error: BaseException) -> str | None:
     """Returns the line of `missing_package` if a missing package caused `error`, else None.
 
     Gymnasium raises its own errors from the ImportError, which name Gymnasium's extras.
@@ -89,7 +119,7 @@ def near_matches(name: str, registered: Iterable[str]) -> list[str]:
     Of the versions of a level, it is the standard one: without frame skip for an Atari game, else
     the newest. So the first match of 'pong' is 'PongNoFrameskip-v4'.
     """
-    families = {_family(level)[0]: level for level in sorted(registered, key=_standing)}
+    families = {_family(level)[0]: level for level in sorted(registered, key=_rank_version)}
     alike = difflib.get_close_matches(_family(name)[0], families, n=5, cutoff=0.75)
     if not alike:  # the mistake may be in the rest of the name
         families = {level.lower(): level for level in registered}
@@ -103,6 +133,6 @@ def _family(name: str) -> tuple[str, int]:
     return (match["name"], int(match["version"] or 0)) if match else (name, 0)
 
 
-def _standing(name: str) -> tuple[bool, int]:
+def _rank_version(name: str) -> tuple[bool, int]:
     """Returns a sort key that is highest for the standard version of a level."""
     return "NoFrameskip" in name, _family(name)[1]

@@ -12,20 +12,23 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.config.plug_ins import level_wrappers
-from impala_tf.environments import atari, gym, procgen, registered, retro
+from impala_tf.environments import gym, single, spaces
+from impala_tf.environments.atari import Atari
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.many_levels import ManyLevels
-from impala_tf.environments.results import LevelError
-from impala_tf.environments.suite import Suite, explained
+from impala_tf.environments.procgen import Procgen
+from impala_tf.environments.retro import Retro
+from impala_tf.environments.simplify import LevelError
+from impala_tf.environments.suite import Suite, explain_import
 from impala_tf.environments.workers import close
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 # A level belongs to the first suite that owns it. The last one owns every level.
-SUITES = (atari.SUITE, procgen.SUITE, retro.SUITE, gym.SUITE)
+SUITES: tuple[Suite, ...] = (Atari(), Procgen(), Retro(), gym.Gym())
 
 
 def suite_of(env: EnvironmentConfig) -> Suite:
@@ -44,51 +47,40 @@ def levels(env: EnvironmentConfig) -> tuple[EnvironmentConfig, ...]:
     # So all Atari games have the same 18 actions.
     return tuple(
         dataclasses.replace(level, full_action_space=True)
-        if suite_of(level) is atari.SUITE
+        if isinstance(suite_of(level), Atari)
         else level
         for level in listed
     )
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a level, or several that one agent learns. Fast, and without TensorFlow.
+    """Describes a level, or several that one agent learns. May make them. Without TensorFlow.
 
     Raises:
-      ConfigError: a level does not exist, needs a package that is not installed, has unsupported
-        spaces or an unsupported autoreset mode, or is named twice; or the levels differ in what
-        agents see.
+      ConfigError: a level cannot be used, or one agent cannot learn all of them.
     """
-    _check_names(env)
-    _check_own(env)
-    specs = [suite_of(level).spec(level) for level in levels(env)]
-    return specs[0] if len(specs) == 1 else _union(env, specs)
-
-
-def _check_names(env: EnvironmentConfig) -> None:
-    """Raises ConfigError if one of several names is empty, or a level is named twice."""
-    flag, names = f"--level_name={env.level_name}", [level.level_name for level in levels(env)]
-    if len(names) > 1 and "" in names:
+    listed, flag = levels(env), f"--level_name={env.level_name}"
+    names = collections.Counter(level.level_name for level in listed)
+    if len(listed) > 1 and "" in names:
         raise ConfigError(f"{flag}: one of its names is empty; leave out the comma")
-    for name, count in collections.Counter(names).items():
-        if count > 1:
-            raise ConfigError(f"{flag}: has {name} {count} times; name each level once")
-
-
-def _check_own(env: EnvironmentConfig) -> None:
-    """Raises ConfigError if arguments or wrappers are given, but a level's suite takes none."""
-    for level in levels(env):
-        for flag in ("level_kwargs", "level_wrappers"):
-            if getattr(env, flag) and suite_of(level) is not gym.SUITE:
+    name, count = names.most_common(1)[0]
+    if count > 1:
+        raise ConfigError(f"{flag}: has {name} {count} times; name each level once")
+    for level in listed:
+        for name in ("level_kwargs", "level_wrappers"):
+            if getattr(env, name) and not isinstance(suite_of(level), gym.Gym):
                 raise ConfigError(
-                    f"--{flag}: {level.level_name} runs in an emulator or engine of its own, which"
+                    f"--{name}: {level.level_name} runs in an emulator or engine of its own, which"
                     " takes none; leave the flag out (its settings are flags: see --help_all)"
                 )
+    specs = [suite_of(level).spec(level) for level in listed]
+    return specs[0] if len(specs) == 1 else _union(env, specs)
 
 
 def modules(env: EnvironmentConfig) -> list[str]:
     """Returns the Python modules that flags name and that the levels import."""
-    names = [level.level_name for level in levels(env) if suite_of(level) is gym.SUITE]
-    named = {registered.module_of(name) for name in names}
+    names = [level.level_name for level in levels(env) if isinstance(suite_of(level), gym.Gym)]
+    named = {single.module_of(name) for name in names}
     wrappers = {name.rpartition(":")[0] for name, _ in level_wrappers(env.level_wrappers)}
     return sorted((named | wrappers) - {""})
 
@@ -117,82 +109,96 @@ def normalized(level: EnvironmentConfig, score: float) -> float | None:
 
 def make(
     env: EnvironmentConfig,
+    spec: EnvironmentSpec,
     num_envs: int,
-    seed: int | Callable[[], int],
     *,
     num_threads: int = 1,
-    actor: int = 0,
-    num_actors: int = 1,
-    index: int | None = None,
+    indices: Sequence[int] = (0,),
 ) -> VectorEnv[Any, Any, Any]:
     """Returns N environments for a `BatchedEnvironment`.
 
-    Several levels are assigned to actors round-robin; an actor with more than one level divides its
-    environments among them.
-
     Args:
       env: the flags of the level or levels.
+      spec: theirs.
       num_envs: N.
-      seed: the seed of the first reset, at least 0; a function is called at that reset.
       num_threads: threads of native environments; 1 is best with as many actors as cores.
-      actor: the actor's index.
-      num_actors: the number of actors; 0: unknown, so each has one level.
-      index: makes only this one of several levels, with the actions of all; None: the actor's
-        levels.
+      indices: which levels to make, if there are several; see `assigned`. They divide the
+        environments, and take the actions of all levels.
 
     Raises:
       ConfigError: as `spec` does, or there are fewer environments than levels of the actor.
     """
-    listed = levels(env)
-    if len(listed) == 1:
-        return Seeded(suite_of(listed[0]).make(listed[0], num_envs, num_threads), seed)
-    indices = assigned(len(listed), actor, num_actors) if index is None else [index]
-    count = len(indices)
+    listed, count = levels(env), len(indices)
     if num_envs < count:
         raise ConfigError(
             f"--envs_per_actor={num_envs}: an actor has {count} of the {len(listed)} "
             "levels; give at least as many environments, or more actors"
         )
     parts = [
-        suite_of(listed[index]).make(listed[index], len(range(k, num_envs, count)), num_threads)
+        suite_of(level).make(level, spec.of_level(index), size, num_threads)
         for k, index in enumerate(indices)
+        for level, size in [(listed[index], len(range(k, num_envs, count)))]
     ]
-    return Seeded(ManyLevels(parts, indices, spec(env).actions), seed)
+    return parts[0] if len(listed) == 1 else ManyLevels(parts, indices, spec.actions)
 
 
-def make_single(env: EnvironmentConfig, seed: int) -> Level:
-    """Returns one environment of one level, with the level's own observations and actions.
+def assigned(count: int, actor: int, num_actors: int) -> list[int]:
+    """Returns the indices of an actor's levels, at least one of `count`: round-robin.
+
+    Args:
+      count: the number of levels.
+      actor: the actor's index.
+      num_actors: the number of actors; 0: unknown, so each has one level.
+    """
+    if num_actors == 0 or num_actors >= count:
+        return [actor % count]
+    return list(range(actor % num_actors, count, num_actors))
+
+
+class Level(NamedTuple):
+    """One environment with a level's own observations and actions."""
+
+    env: gymnasium.Env[Any, Any]
+    repeats: int
+    """How often an agent's action is repeated."""
+    to_agent: Callable[[Any], Any]
+    """Converts an observation to what an agent sees, with N = 1."""
+
+
+def make_single(env: EnvironmentConfig, spec: EnvironmentSpec, seed: int) -> Level:
+    """Returns one environment of one level.
 
     Args:
       env: the level's flags.
+      spec: its spec.
       seed: the seed of the first reset of an emulator or a vector environment. Other environments
         are seeded by their `reset`.
 
     Raises:
       ConfigError: as `spec` does.
     """
-    suite = suite_of(env)
-    if suite is gym.SUITE and (made := gym.make_plain(env)) is not None:
-        return Level(made.env, env.num_action_repeats, made.observation_space, made.convert)
-    single = Single(Seeded(suite.make(env, 1, 1), seed))
-    return Level(single, 1, single.observation_space, lambda observation: observation)
+    if isinstance(suite_of(env), gym.Gym) and not gym.has_only_vectors(env.level_name):
+        own = single.make(env)
+        _, convert = spaces.view(own.observation_space, spec.offsets)
+        return Level(own, env.num_action_repeats, lambda value: _batch(spec, convert(value)))
+    return Level(Single(make(env, spec, 1), seed), 1, lambda value: _batch(spec, value))
 
 
-class Level(NamedTuple):
-    """One environment, and what makes its observations simple (see `spaces`)."""
+def _batch(spec: EnvironmentSpec, observation: Any) -> Any:
+    def batch(value: Any, part: ObservationSpec) -> np.ndarray:
+        return np.asarray(value, part.dtype)[None]
 
-    env: gymnasium.Env[Any, Any]
-    repeats: int
-    """How often an agent's action is repeated."""
-    simple_space: gymnasium.Space[Any]
-    convert: Callable[[Any], Any]
+    if isinstance(spec.observation, dict):
+        return {name: batch(observation[name], part) for name, part in spec.observation.items()}
+    return batch(observation, spec.observation)
 
 
 class Single(gymnasium.Env[Any, Any]):
     """The only environment of a vector environment whose autoreset mode is NEXT_STEP."""
 
-    def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, vector: VectorEnv[Any, Any, Any], seed: int) -> None:
         self._vector = vector
+        self._seed: int | None = seed
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
         self.metadata = vector.metadata
@@ -201,7 +207,8 @@ class Single(gymnasium.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environment; see `gymnasium.Env.reset`."""
-        observation, info = self._vector.reset(seed=seed, options=options)
+        first, self._seed = self._seed, None
+        observation, info = self._vector.reset(seed=first if seed is None else seed)
         return _first(observation), _first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -221,57 +228,14 @@ def _first(batch: Any) -> Any:
     return batch[0]
 
 
-def assigned(count: int, actor: int, num_actors: int) -> list[int]:
-    """Returns the indices of an actor's levels, at least one of `count`."""
-    if num_actors == 0 or num_actors >= count:
-        return [actor % count]
-    return list(range(actor % num_actors, count, num_actors))
-
-
-def time_limit(env: EnvironmentConfig, index: int = 0) -> int:
-    """Returns the time limit of a game of level `index`, in agent steps; 0: none is known."""
-    return spec(levels(env)[index]).time_limit
-
-
-def may_render(env: EnvironmentConfig) -> bool:
-    """Returns whether all levels have a render mode for pictures."""
-    return spec(env).renders
-
-
-def check_rendering(env: EnvironmentConfig) -> None:
-    """Renders the first step of each level.
-
-    Raises:
-      ConfigError: a level cannot be made, reset or rendered, or its render() does not return a
-        picture.
-    """
-    for index in range(len(levels(env))):
-        with contextlib.closing(RenderedGame(env, seed=0, index=index)) as game:
-            with _errors_named(levels(env)[index].level_name, "reset"):
-                game.environment.reset()
-            game.frame()
-
-
-@contextlib.contextmanager
-def _errors_named(level_name: str, method: str) -> Iterator[None]:
-    """Converts what a level's method raises to a ConfigError that names both."""
-    flag = f"--level_name={level_name}"
-    try:
-        yield
-    except LevelError as error:
-        raise ConfigError(f"--level_name={error}") from error
-    except (Exception, SystemExit) as error:
-        line = explained(flag, error) or f"{flag}: its {method}() raised {plug_ins.raised(error)}"
-        raise ConfigError(line) from error
-
-
 class RenderedGame:
     """An environment to play, and its rendered picture.
 
     Args:
       env: the flags of the level or levels.
+      spec: theirs.
       seed: the seed of the first reset.
-      index: the index of the level, if `env` lists several.
+      index: the index of the level, if there are several.
 
     Attributes:
       environment: the environment, with N = 1. On Atari, it is the same game that `make` makes from
@@ -282,17 +246,25 @@ class RenderedGame:
       ConfigError: the level cannot be made (see `spec`) or cannot be rendered.
     """
 
-    def __init__(self, env: EnvironmentConfig, seed: int, index: int = 0) -> None:
+    def __init__(
+        self, env: EnvironmentConfig, spec: EnvironmentSpec, seed: int, index: int = 0
+    ) -> None:
         level = levels(env)[index]
-        rendered = suite_of(level).make_rendered(level)
-        if len(levels(env)) > 1:
-            rendered = ManyLevels([rendered], [index], spec(env).actions)
-        self._level_name = level.level_name
-        self._vector = Seeded(rendered, seed)
-        self.environment = BatchedEnvironment(self._vector)
-        fps: Any = self._vector.metadata.get("render_fps")  # may be None or a NumPy number
+        self._flag = f"--level_name={level.level_name}"
+        vector = suite_of(level).make_rendered(level, spec.of_level(index))
+        if spec.parts:
+            vector = ManyLevels([vector], [index], spec.actions)
+        self._vector = vector
+        self.environment = BatchedEnvironment(lambda: vector, seed)
+        fps: Any = vector.metadata.get("render_fps")  # may be None or a NumPy number
         is_rate = isinstance(fps, numbers.Real) and 0 < float(fps) < math.inf
-        self.fps = float(fps if is_rate else 30) / spec(env).frames_per_step
+        self.fps = float(fps if is_rate else 30) / spec.frames_per_step
+
+    def check(self) -> None:
+        """Resets and renders; raises ConfigError if that fails."""
+        with self._errors_named("reset"):
+            self.environment.reset()
+        self.frame()
 
     def frame(self) -> np.ndarray:
         """Returns the picture of the last step, uint8 [H, W, 3].
@@ -300,14 +272,14 @@ class RenderedGame:
         Raises:
           ConfigError: a package that renders the level is missing, or the result is not a picture.
         """
-        with _errors_named(self._level_name, "render"):
+        with self._errors_named("render"):
             (picture,) = self._vector.render() or ()
         pixels = np.asarray(picture)
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
             got = "None" if picture is None else f"{pixels.dtype} {list(pixels.shape)}"
             raise ConfigError(
-                f"--level_name={self._level_name}: its render() must return a picture, uint8"
-                f" [H, W, 3], for render mode rgb_array, but returned {got}"
+                f"{self._flag}: its render() must return a picture, uint8 [H, W, 3], for render"
+                f" mode rgb_array, but returned {got}"
             )
         return pixels
 
@@ -315,50 +287,46 @@ class RenderedGame:
         """Closes the environment."""
         self.environment.close()
 
-
-class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Seeds the first reset; later resets continue the same random sequence."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int | Callable[[], int]) -> None:
-        super().__init__(env)
-        self._seed: int | Callable[[], int] | None = seed
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Resets all environments."""
-        first, self._seed = self._seed, None
-        if seed is None and first is not None:
-            seed = _spread(first() if callable(first) else first)
-        return self.env.reset(seed=seed, options=options)
+    @contextlib.contextmanager
+    def _errors_named(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except LevelError as error:
+            raise ConfigError(f"--level_name={error}") from error
+        except (Exception, SystemExit) as error:
+            line = f"{self._flag}: its {method}() raised {plug_ins.raised(error)}"
+            raise ConfigError(explain_import(self._flag, error) or line) from error
 
 
-def _spread(seed: int) -> int:
-    """Maps neighbouring seeds to distant ones, below 2**30 because ALE uses a C int.
+def check_rendering(env: EnvironmentConfig, spec: EnvironmentSpec) -> None:
+    """Renders the first step of each level.
 
-    Vector environments count up from one seed, so neighbouring seeds would give nearly the same
-    environments.
+    Raises:
+      ConfigError: a level cannot be made, reset or rendered, or its render() does not return a
+        picture.
     """
-    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
+    for index in range(len(spec.levels)):
+        with contextlib.closing(RenderedGame(env, spec, seed=0, index=index)) as game:
+            game.check()
 
 
 def _union(env: EnvironmentConfig, specs: Sequence[EnvironmentSpec]) -> EnvironmentSpec:
     """Returns the spec of an agent that learns all levels."""
     first = specs[0]
     for other in specs[1:]:
-        for name in ("kind", "observation", "stacked_frames", "frames_per_step"):
-            if getattr(other, name) != getattr(first, name):
-                raise ConfigError(
-                    f"--level_name: {first.level_name} and {other.level_name} differ in their "
-                    f"{name.replace('_', ' ')}, so one agent cannot learn both"
-                )
-        if other.actions != first.actions and {other.actions.kind, first.actions.kind} != {
-            "discrete"
-        }:
-            raise ConfigError(
-                f"--level_name: {first.level_name} has {first.actions} and {other.level_name} has "
-                f"{other.actions}, so one agent cannot learn both"
-            )
+        differing = [
+            name.replace("_", " ")
+            for name in ("kind", "observation", "stacked_frames", "frames_per_step")
+            if getattr(other, name) != getattr(first, name)
+        ]
+        both = f"--level_name: {first.level_name} and {other.level_name}"
+        if differing:
+            problem = f"differ in their {differing[0]}"
+            raise ConfigError(f"{both} {problem}, so one agent cannot learn both")
+        kinds = {other.actions.kind, first.actions.kind}
+        if other.actions != first.actions and kinds != {"discrete"}:
+            problem = f"have {first.actions} and {other.actions}"
+            raise ConfigError(f"{both} {problem}, so one agent cannot learn both")
     actions = max((spec.actions for spec in specs), key=lambda actions: actions.sizes)
     return first._replace(
         level_name=env.level_name,

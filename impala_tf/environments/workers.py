@@ -11,18 +11,19 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from impala_tf.config import ConfigError, LevelRaisedError, plug_ins
-from impala_tf.environments.results import BrokenEnvironmentError, LevelCodeError, LevelError
+from impala_tf.environments import spaces
+from impala_tf.environments.simplify import BrokenEnvironmentError, LevelCodeError, LevelError
 from impala_tf.machine.process_lifetime import die_with_parent
+from impala_tf.types import EnvironmentSpec
 
 _log = logging.getLogger("impala_tf.environments")
 
@@ -30,41 +31,31 @@ _CLOSE_S, _END_S = 1.0, 60.0
 """How long closing waits for an unfinished step, and for worker processes, in seconds."""
 
 
-class Looks(NamedTuple):
-    """What is known of an environment without having it."""
+class InProcesses(AsyncVectorEnv):
+    """N environments, each in its own process. They end with the thread that makes them.
 
-    observation_space: Space[Any]
-    action_space: Space[Any]
-    metadata: dict[str, Any]
-    offsets: Mapping[str, np.ndarray] | None = None  # see `spaces.offsets_of`
-
-
-def in_processes(
-    make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, looks: Looks
-) -> AsyncVectorEnv:
-    """Returns N environments, each in its own process. They end with the thread that calls this.
-
-    Processes are spawned, because forking a process that runs TensorFlow may hang.
+    They take the agent's actions. Processes are spawned, because forking a process that runs
+    TensorFlow may hang.
 
     Args:
       make: makes one environment, in its process.
       num_envs: N.
-      looks: those of the environments.
+      spec: the level's.
 
     Raises:
       ConfigError: what `make` raised in a process; LevelRaisedError: of another kind.
       LevelCodeError: a process ended.
     """
-    make_here = functools.partial(_made, make, looks, os.getpid())
-    with _main_hidden():
-        # Not as daemons, which may not start processes: a level may have a simulator.
-        return InProcesses([make_here] * num_envs, context="spawn", daemon=False)
 
+    def __init__(
+        self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, spec: EnvironmentSpec
+    ) -> None:
+        make_here = functools.partial(_make_in_worker, make, spec, os.getpid())
+        with _main_hidden():
+            # Not as daemons, which may not start processes: a level may have a simulator.
+            super().__init__([make_here] * num_envs, context="spawn", daemon=False)
 
-class InProcesses(AsyncVectorEnv):
-    """AsyncVectorEnv that says what went wrong while its processes made environments."""
-
-    def _check_spaces(self) -> None:  # the end of its __init__
+    def _check_spaces(self) -> None:  # the end of AsyncVectorEnv.__init__
         atexit.register(_kill, self.processes)  # or this process would wait for them at its end
         try:
             with ends_are_errors(self):
@@ -90,74 +81,6 @@ def ends_are_errors(env: VectorEnv[Any, Any, Any]) -> Iterator[None]:
         raise LevelCodeError(f"a process of the environments ended; exit codes: {codes}") from error
     except SystemExit as end:
         raise LevelCodeError(f"the level ended its process: {plug_ins.raised(end)}") from end
-
-
-def _kill(processes: Iterable[BaseProcess]) -> None:
-    for process in processes:
-        process.kill()
-
-
-class _StandIn(gymnasium.Env[Any, Any]):
-    """Has only the spaces of an environment, and why there is none.
-
-    AsyncVectorEnv makes an environment in its own process, too, only for the spaces.
-    """
-
-    def __init__(self, looks: Looks, problem: ConfigError | None = None) -> None:
-        self.observation_space, self.action_space, self.metadata, _ = looks
-        self.problem = problem
-
-
-class _Sendable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Raises only errors that can be sent to another process, which not all errors can."""
-
-    problem = None
-
-    def reset(self, **settings: Any) -> Any:
-        return self._result(self.env.reset, **settings)
-
-    def step(self, action: Any) -> Any:
-        return self._result(self.env.step, action)
-
-    def _result(self, method: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-        try:
-            return method(*args, **settings)
-        except (BrokenEnvironmentError, LevelError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise LevelCodeError(plug_ins.raised(error)) from error
-
-
-def _made(
-    make: Callable[[], gymnasium.Env[Any, Any]], looks: Looks, parent_pid: int
-) -> gymnasium.Env[Any, Any]:
-    if os.getpid() == parent_pid:
-        return _StandIn(looks)
-    # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    die_with_parent(parent_pid)
-    try:
-        return _Sendable(make())
-    except ConfigError as error:  # otherwise the parent would only see a closed pipe
-        return _StandIn(looks, error)
-    except (Exception, SystemExit) as error:
-        return _StandIn(looks, LevelRaisedError(f"a level raised {plug_ins.raised(error)}"))
-
-
-@contextlib.contextmanager
-def _main_hidden() -> Iterator[None]:
-    """Keeps processes that are spawned inside from running the user's script again.
-
-    Without `if __name__ == "__main__":` around its calls, the script would make the environments
-    again in each of them. They find levels by the names of their modules, so they do not need it.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def close(vector: VectorEnv[Any, Any, Any]) -> None:
@@ -189,3 +112,81 @@ def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) ->
         for process in inner.processes:
             process.join()
         inner.closed = True
+
+
+def _kill(processes: Iterable[BaseProcess]) -> None:
+    for process in processes:
+        process.kill()
+
+
+class _StandIn(gymnasium.Env[Any, Any]):
+    """Has only the spaces of an environment, and why there is none.
+
+    AsyncVectorEnv makes an environment in its own process, too, only for the spaces.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, problem: ConfigError | None = None) -> None:
+        self.observation_space = spaces.space_of(spec)
+        self.action_space = spaces.agent_space(spec.actions)
+        self.problem = problem
+
+
+class _InWorker(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Takes the agent's actions, and raises only errors that can be sent to another process."""
+
+    problem = None
+
+    def __init__(self, env: gymnasium.Env[Any, Any], spec: EnvironmentSpec) -> None:
+        super().__init__(env)
+        self._convert = spaces.action_converter(env.action_space)
+        self.action_space = spaces.agent_space(spec.actions)
+
+    def reset(self, **settings: Any) -> Any:
+        with _sendable():
+            return self.env.reset(**settings)
+
+    def step(self, action: Any) -> Any:
+        with _sendable():
+            return self.env.step(self._convert(np.asarray(action)[None])[0])
+
+
+@contextlib.contextmanager
+def _sendable() -> Iterator[None]:
+    try:
+        yield
+    except (BrokenEnvironmentError, LevelError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise LevelCodeError(plug_ins.raised(error)) from error
+
+
+def _make_in_worker(
+    make: Callable[[], gymnasium.Env[Any, Any]], spec: EnvironmentSpec, parent_pid: int
+) -> gymnasium.Env[Any, Any]:
+    if os.getpid() == parent_pid:
+        return _StandIn(spec)
+    # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    die_with_parent(parent_pid)
+    try:
+        return _InWorker(make(), spec)
+    except ConfigError as error:  # otherwise the parent would only see a closed pipe
+        return _StandIn(spec, error)
+    except (Exception, SystemExit) as error:
+        return _StandIn(spec, LevelRaisedError(f"a level raised {plug_ins.raised(error)}"))
+
+
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Keeps processes that are spawned inside from running the user's script again.
+
+    Without `if __name__ == "__main__":` around its calls, the script would make the environments
+    again in each of them. They find levels by the names of their modules, so they do not need it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

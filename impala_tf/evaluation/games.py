@@ -12,10 +12,9 @@ from rich.table import Table
 
 from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
-from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import suites
+from impala_tf.config import ConfigError
 from impala_tf.monitoring.render import plain_table
-from impala_tf.types import Episode, Nest
+from impala_tf.types import EnvironmentSpec, Episode, Nest
 
 LONGEST_GAME = 100_000
 """Agent steps after which a game is cut, unless its level has a longer time limit."""
@@ -28,12 +27,12 @@ class CutGame(Episode):
     """A game that did not end by itself, so that it was cut: its return and length so far."""
 
 
-def longest_game(env: EnvironmentConfig, index: int = 0) -> int:
-    """Returns after how many agent steps a game of level `index` is cut.
+def longest_game(level: EnvironmentSpec) -> int:
+    """Returns after how many agent steps a game of a level is cut.
 
     It is at least the level's own time limit, which is part of its protocol.
     """
-    return max(LONGEST_GAME, suites.time_limit(env, index))
+    return max(LONGEST_GAME, level.time_limit)
 
 
 def play(

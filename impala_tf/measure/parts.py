@@ -86,7 +86,7 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
 
 def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures an actor's environments with random actions; see `measure` for the arguments."""
-    num_envs, environments = config.process.envs_per_actor, environments_of(config)
+    num_envs, environments = config.process.envs_per_actor, environments_of(config, spec)
     environments.reset()
     actions = itertools.cycle(_random_actions(spec, num_envs))
     measured = _rate(lambda: environments.step(next(actions)), seconds, num_envs, "CPU")
@@ -94,11 +94,13 @@ def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measur
     return measured
 
 
-def environments_of(config: Config) -> BatchedEnvironment:
+def environments_of(config: Config, spec: EnvironmentSpec) -> BatchedEnvironment:
     """Returns the environments of a run's first actor."""
     num_envs, actors = config.process.envs_per_actor, config.process.num_actors
-    made = suites.make(config.environment, num_envs, config.run.seed, actor=0, num_actors=actors)
-    return BatchedEnvironment(made)
+    indices = suites.assigned(len(spec.levels), 0, actors)
+    return BatchedEnvironment(
+        lambda: suites.make(config.environment, spec, num_envs, indices=indices), config.run.seed
+    )
 
 
 def _converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[np.ndarray]] | None:

@@ -18,8 +18,8 @@ from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment, cut_times
-from impala_tf.environments.guarded import STEP_TIMEOUT_S, BrokenTooOftenError, GuardedEnvironment
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.guard import STEP_TIMEOUT_S, BrokenTooOftenError, Guard
 from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine import process_memory
@@ -69,7 +69,8 @@ def main(given: Given) -> int:
     stop.on_request(client.close)
 
     names = configs.split(config.run.info_metrics)
-    infos = InfoMetrics(names, spec.level_name, warns=task == 0)
+    infos = InfoMetrics(names, "" if task else spec.level_name)
+    indices = suites.assigned(len(spec.levels), task, num_actors)
 
     def seed() -> int:  # only after the handshake
         return seed_of_start(first_seed, client.run_steps, client.restarts)
@@ -77,20 +78,14 @@ def main(given: Given) -> int:
     def seed_of_attempt(attempt: int) -> int:
         return seed_of(seed(), "environment", attempt) if attempt else seed()
 
-    def make(attempt: int) -> BatchedEnvironment:
-        vector_env = suites.make(
-            config.environment,
-            num_envs,
-            lambda: seed_of_attempt(attempt),
-            actor=task,
-            num_actors=num_actors,
-        )
-        limit = spec.time_limit
-        cut_at = cut_times(vector_env, limit, seed_of(first_seed, "cuts", attempt))
-        return BatchedEnvironment(vector_env, infos, cut_at)
-
     try:
-        environment = GuardedEnvironment(make, spec.levels, STEP_TIMEOUT_S, stop, client.report)
+        environment = BatchedEnvironment(
+            lambda: suites.make(config.environment, spec, num_envs, indices=indices),
+            seed_of_attempt,
+            infos,
+            spec.time_limit,
+            Guard(spec.levels, STEP_TIMEOUT_S, stop, client.report),
+        )
     except BrokenTooOftenError as error:
         _log.error("%s", error)
         client.close()

@@ -48,7 +48,7 @@ def load(given: Given) -> Player:
     player = players.load(given, choose_device=True)
     if player.config.evaluation.video:  # before games are played in vain
         with same_folder():
-            suites.check_rendering(player.config.environment)
+            suites.check_rendering(player.config.environment, player.spec)
     return player
 
 

@@ -49,7 +49,7 @@ class Result(NamedTuple):
     """Path of a small GIF of its beginning, which is for TensorBoard and then removed."""
 
 
-def check(config: Config) -> None:
+def check(config: Config, spec: EnvironmentSpec) -> None:
     """Draws one picture of each level, if --video_every is given.
 
     Raises:
@@ -57,7 +57,7 @@ def check(config: Config) -> None:
     """
     if config.run.video_every is not None:
         with same_folder():
-            suites.check_rendering(config.environment)
+            suites.check_rendering(config.environment, spec)
 
 
 class Evaluator(Callback):

@@ -98,7 +98,7 @@ class LearnerParts:
             if config.run.mirror:
                 self.uploads = MirrorUploads(config.run.mirror, logdir, self.storage)
             run_folder.check_same_run(config, spec, logdir)
-            evaluator.check(config)
+            evaluator.check(config, spec)
         tf.random.set_seed(seed_of(config.run.seed, "learner"))
         agent = agent_here(config.agent, spec)
         specs = sent_specs(agent, spec, config)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from impala_tf import config as configs
 from impala_tf.checkpoint import files
 from impala_tf.config import Given, user_commands
-from impala_tf.environments import suites
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
@@ -90,7 +89,7 @@ def _print_next_commands(training: LocalTraining) -> None:
         print("to start again:", user_commands.run_experiment(*resume))
         return
     test = ["--mode=test", f"--logdir={logdir.path}"]
-    if suites.may_render(training.config.environment):
+    if training.spec.renders:
         test.append("--video")
     if trained_flags.own_modules(given):
         test.append("--trust_level_module")  # this run has imported it already

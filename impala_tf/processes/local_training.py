@@ -71,7 +71,7 @@ class LocalTraining:
         callbacks.load(self.config.run)
         if self.config.run.mirror:
             mirroring.check(self.config.run.mirror)
-        evaluator.check(self.config)
+        evaluator.check(self.config, self.spec)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
         self.frames = 0

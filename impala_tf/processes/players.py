@@ -85,9 +85,12 @@ class Player(NamedTuple):
         episodes: list[Episode] = []
         printed_at = time.monotonic()
         with same_folder():
-            vector_env = suites.make(env, num_envs, seed, num_threads=threads, index=index)
-            with contextlib.closing(BatchedEnvironment(vector_env)) as environment:
-                for episode in self._steps(environment, env, index, num_games, seed):
+            made = BatchedEnvironment(
+                lambda: suites.make(env, self.spec, num_envs, num_threads=threads, indices=[index]),
+                seed,
+            )
+            with contextlib.closing(made) as environment:
+                for episode in self._steps(environment, index, num_games, seed):
                     if episode is not None:
                         episodes.append(episode)
                     if time.monotonic() - printed_at >= self.config.run.metrics_interval_s:
@@ -105,23 +108,24 @@ class Player(NamedTuple):
           ConfigError: the level cannot be rendered, or raises.
         """
         env, seed = self.config.environment, seed_of(self.config.run.seed, "video")
-        with contextlib.closing(RenderedGame(env, seed, index)) as game:
-            steps = self._steps(game.environment, env, index, num_games, seed)
+        with contextlib.closing(RenderedGame(env, self.spec, seed, index)) as game:
+            steps = self._steps(game.environment, index, num_games, seed)
             yield (game.frame() for episode in steps if episode is None), game.fps
 
     def _steps(
         self,
         environment: BatchedEnvironment,
-        env: EnvironmentConfig,
         index: int,
         num_games: int,
         seed: int,
     ) -> Iterator[Episode | None]:
         num_envs = len(environment.level_indices)
         policy = self.policy(num_envs, seed, self.config.evaluation.test_policy)
-        name, longest = suites.levels(env)[index].level_name, games.longest_game(env, index)
-        state = self.initial_state(num_envs)
-        return games.play(policy, state, environment, num_envs, num_games, name, longest)
+        level, state = self.spec.of_level(index), self.initial_state(num_envs)
+        longest = games.longest_game(level)
+        return games.play(
+            policy, state, environment, num_envs, num_games, level.level_name, longest
+        )
 
 
 def load(given: Given, *, choose_device: bool) -> Player:

@@ -22,11 +22,11 @@ from impala_tf.agents.policy import OwnNetwork
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
 from impala_tf.types import ActorReport, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 from tests.helpers.agents import make_agent
+from tests.helpers.games import environment_of
 from tests.helpers.samples import resolved_config
 
 pytestmark = pytest.mark.xdist_group("actor")
@@ -47,7 +47,7 @@ class Spy:
     restarts = 0
 
     def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
-        self._environment = BatchedEnvironment(suites.make(env, num_envs, seed=3))
+        self._environment = environment_of(env, num_envs, 3)
         self.close = self._environment.close
         self.shown: list[EnvOutput] = []
         self.actions: list[np.ndarray] = []

@@ -26,9 +26,8 @@ print(json.dumps([level.name, level.environment(logdir)]))
 # What a process of a run does, which `train` starts in the current folder.
 CHILD = """
 import sys
-from impala_tf.environments import registered
-module, _, name = sys.argv[1].partition(":")
-print(getattr(registered.import_module("--level_name", module), name)())
+from impala_tf.config import plug_ins
+print(plug_ins.load("level_name", sys.argv[1])())
 """
 
 

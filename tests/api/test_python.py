@@ -19,6 +19,7 @@ from impala_tf.api import levels
 from impala_tf.config import python_values
 from impala_tf.environments import suites
 from impala_tf.processes import trained_flags
+from tests.helpers.games import vector_of
 from tests.helpers.runs import PROJECT, status
 from tests.helpers.waiting import wait_until
 
@@ -91,7 +92,7 @@ def test_a_file_in_a_foreign_run_takes_no_installed_packages_place(tmp_path):
     (tmp_path / "minigrid.py").write_text("raise RuntimeError('this must not run')")
     given = impala_given(level_name="minigrid:MiniGrid-Empty-5x5-v0")
     trained_flags.use_modules_of(tmp_path, given.environment)
-    suites.make(given.environment, 1, seed=1).close()
+    vector_of(given.environment).close()
     assert sys.modules["minigrid"].__file__ != str(tmp_path / "minigrid.py")
     sys.path.remove(str(tmp_path))
     trained_flags.use_modules_of(tmp_path, given.environment)  # although the path has changed

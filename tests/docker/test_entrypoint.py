@@ -165,7 +165,7 @@ def test_an_actor_needs_only_the_packages_of_its_image():
         "from impala_tf.processes import common\n"
         "for name in ('PongNoFrameskip-v4', 'CartPole-v1'):\n"
         "    config, _ = common.resolve(command_line.parse([f'--level_name={name}']))\n"
-        "    suites.make(config.environment, 2, 1).close()\n"
+        "    suites.make(config.environment, suites.spec(config.environment), 2).close()\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=DOCKER.parent, capture_output=True, text=True, timeout=200)

@@ -7,15 +7,21 @@ import cv2
 import numpy as np
 import pytest
 from ale_py import roms
-from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import VectorEnv
+from ale_py.vector_env import AtariVectorEnv
 
 from impala_tf.config import EnvironmentConfig, Given
 from impala_tf.environments import suites
-from impala_tf.environments.atari import LifeLoss
-from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.atari import Games
 from impala_tf.types import ActionSpec, ObservationSpec
-from tests.helpers.games import breakout, environment_of, level, pong, random_steps
+from tests.helpers.games import (
+    batched,
+    breakout,
+    environment_of,
+    level,
+    pong,
+    random_steps,
+    vector_of,
+)
 
 
 def observations(env: EnvironmentConfig, count: int = 40) -> np.ndarray:
@@ -116,8 +122,8 @@ def test_rewards_are_not_clipped() -> None:
 
 def test_games_start_with_0_to_noop_max_no_ops() -> None:
     """Without them, all games of a run would start in the same way."""
-    games = suites.make(pong(noop_max=2, max_episode_frames=1), num_envs=3, seed=1)
-    _, info = games.reset()
+    games = vector_of(pong(noop_max=2, max_episode_frames=1), 3)
+    _, info = games.reset(seed=1)
     started_at = set(info["episode_frame_number"].tolist())
     for _ in range(40):
         _, _, _, truncated, info = games.step(np.zeros(3, np.int32))
@@ -167,17 +173,13 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(life_loss_ends: bool) -> 
     assert sorted(episode[:2] for episode in episodes) == sorted(whole_games)
 
 
-class Lives(VectorEnv[Any, Any, Any]):
+class Lives:
     """A game that follows a script of (lives, terminated, truncated) per step."""
-
-    num_envs = 1
-    single_action_space = Discrete(2)
-    single_observation_space = Box(0, 255, (1, 2, 2), np.uint8)
 
     def __init__(self, script: list[tuple[int, bool, bool]]) -> None:
         self._script = iter(script)
 
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self) -> tuple[np.ndarray, dict[str, Any]]:
         observation, _, _, _, info = self.step(np.zeros(1, np.int32))
         return observation, info
 
@@ -207,11 +209,13 @@ def test_which_changes_of_lives_end_an_episode(
     terminated: list[int],
     truncated: list[int],
     starts: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In each of these games, a simpler rule would end an episode wrongly or miss an end."""
-    environment = BatchedEnvironment(
-        LifeLoss(Lives([(n, bool(end), bool(cut)) for n, end, cut in script]))
-    )
+    lives = Lives([(n, bool(end), bool(cut)) for n, end, cut in script])
+    monkeypatch.setattr(AtariVectorEnv, "reset", lambda self, **kwargs: lives.reset())
+    monkeypatch.setattr(AtariVectorEnv, "step", lambda self, actions: lives.step(actions))
+    environment = batched(Games(breakout(), 1, 1))
     steps = [environment.reset()] + [environment.step(np.zeros(1, np.int32)) for _ in range(3)]
     assert [step.terminated.item() for step in steps] == terminated
     assert [step.truncated.item() for step in steps] == truncated

@@ -11,17 +11,17 @@ from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.environments import suites, workers
 from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.simplify import Simplify
 from impala_tf.types import EnvOutput, Episode
 from tests.helpers import worlds
-from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
+from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, batched, environment_of, level
 
 
 def scripted_environment() -> BatchedEnvironment:
-    cut_first, ended_first = worlds.SCRIPT, worlds.SCRIPT[1:]
-    scripts = (cut_first, ended_first)
-    return BatchedEnvironment(
-        SyncVectorEnv([lambda script=s: worlds.Scripted(script) for s in scripts])  # type: ignore[misc]
-    )
+    spec = suites.spec(level(f"{WORLDS}:Scripted-v0"))
+    scripts = (worlds.SCRIPT, worlds.SCRIPT[1:])  # cut first, ended first
+    makers = [lambda script=script: Simplify(worlds.Scripted(script), spec) for script in scripts]
+    return batched(SyncVectorEnv(makers))
 
 
 def stacked(env_outputs: list[EnvOutput]) -> EnvOutput:
@@ -86,8 +86,8 @@ def test_a_level_that_does_not_close_costs_nothing(
     monkeypatch.setattr(workers, "_END_S", 2.0)
     kwargs = f'{{"fault": "{fault}"}}'
     name = f"{BROKEN_WORLDS}:DoesNotClose-v0"
-    made = suites.make(level(name, level_kwargs=kwargs, environment_processes=processes), 2, 1)
-    environment = BatchedEnvironment(made)
+    env = level(name, level_kwargs=kwargs, environment_processes=processes)
+    environment = environment_of(env, num_envs=2)
     environment.reset()
     environment.step(actions(0, 0))
     began = time.monotonic()
@@ -115,7 +115,7 @@ def test_the_seed_determines_the_games() -> None:
 
     def start(seed: int) -> np.ndarray:
         pair = SyncVectorEnv([lambda: gymnasium.make("MountainCar-v0")] * 2)
-        return BatchedEnvironment(suites.Seeded(pair, seed)).reset().observation
+        return batched(pair, seed).reset().observation
 
     np.testing.assert_array_equal(start(seed=7), start(seed=7))
     of_both_actors = np.concatenate([start(seed=7), start(seed=8)])

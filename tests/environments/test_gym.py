@@ -14,10 +14,16 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv
 
 from impala_tf.config import EnvironmentConfig, LevelRaisedError
-from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.results import LevelCodeError
-from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
+from impala_tf.environments.simplify import LevelCodeError
+from tests.helpers.games import (
+    BROKEN_WORLDS,
+    WORLDS,
+    actions,
+    batched,
+    environment_of,
+    level,
+    vector_of,
+)
 from tests.helpers.runs import PROJECT
 
 
@@ -57,8 +63,6 @@ def test_a_level_is_made_once_for_its_spec_and_once_for_each_environment(
     made = tmp_path / "made"
     monkeypatch.setenv("IMPALA_TF_TEST_MADE", str(made))
     env = level(f"{WORLDS}:CountedCartPole-v1", environment_processes=processes)
-    for _ in range(2):
-        assert suites.spec(env).time_limit == 500
     environment = environment_of(env, num_envs=3)
     environment.reset()
     environment.close()
@@ -79,7 +83,7 @@ def test_an_environment_that_cannot_be_made_in_its_process_says_why(
     monkeypatch.setenv("IMPALA_TF_TEST_NO_LICENCE", cause)
     env = level(f"{BROKEN_WORLDS}:NoLicence-v1", environment_processes=True)
     with pytest.raises((LevelCodeError, LevelRaisedError), match=said):
-        suites.make(env, 2, seed=1)
+        vector_of(env, 2)
     assert not multiprocessing.active_children()
 
 
@@ -127,9 +131,9 @@ def test_processes_survive_ctrl_c() -> None:
     """Ctrl-C reaches every process. The actor finishes its unroll, so it still needs them."""
     # Where tests run in the background, shells ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    env = suites.make(in_processes("Pictures-v0"), 2, seed=1)
+    env = vector_of(in_processes("Pictures-v0"), 2)
     signal.signal(signal.SIGINT, before)
-    environment = BatchedEnvironment(env)
+    environment = batched(env)
     environment.reset()
     assert isinstance(env.unwrapped, AsyncVectorEnv)
     for process in env.unwrapped.processes:
@@ -145,7 +149,7 @@ import time, numpy as np
 from impala_tf.config import EnvironmentConfig, LevelRaisedError
 from impala_tf.environments import suites
 config = EnvironmentConfig(level_name="{BROKEN_WORLDS}:Hanging-v0", environment_processes=True)
-env = suites.make(config, 2, seed=1)
+env = suites.make(config, suites.spec(config), 2)
 env.reset()
 env.unwrapped.step_async(np.zeros(2, np.int64))
 print(*[process.pid for process in env.unwrapped.processes], flush=True)

@@ -43,7 +43,7 @@ def make(length, score):
 
 
 def told(vector, steps=4, infos=None):
-    environment = BatchedEnvironment(vector, infos or InfoMetrics(NAMES))
+    environment = BatchedEnvironment(lambda: vector, 1, infos or InfoMetrics(NAMES))
     environment.reset()
     for _ in range(steps):
         environment.step(np.zeros(vector.num_envs, np.int32))
@@ -55,8 +55,8 @@ def test_a_key_may_contain_a_slash():
     """Many projects name their metrics so."""
     info = {"reward/forward": np.array([1.5, 2.5]), "_reward/forward": np.array([True, False])}
     infos = InfoMetrics(("reward/forward",))
-    assert infos.of(info, 0) == (1.5,)
-    assert infos.of(info, 1) == (None,)
+    assert infos.read(info, 0) == (1.5,)
+    assert infos.read(info, 1) == (None,)
 
 
 BOTH = [make(2, 0.5), make(3, 7.0)]
@@ -93,12 +93,12 @@ def test_values_of_any_kind_reach_nobody_but_numbers_do():
 )
 def test_a_vector_environment_of_its_own_may_tell_arrays_without_masks(name, value):
     info = {"score": np.array([1, 2]), "wide": np.zeros((2, 3)), "bad": np.array([np.nan, np.inf])}
-    assert InfoMetrics((name,)).of(info, 1) == (value,)
+    assert InfoMetrics((name,)).read(info, 1) == (value,)
 
 
 def test_a_name_that_is_missing_is_named_once_with_those_that_are_there(caplog):
     caplog.set_level(logging.WARNING, "impala_tf.environments")
-    told(SyncVectorEnv(BOTH), steps=9, infos=InfoMetrics(NAMES, "forest", warns=True))
+    told(SyncVectorEnv(BOTH), steps=9, infos=InfoMetrics(NAMES, "forest"))
     (record,) = caplog.records
     said = record.getMessage()
     assert all(word in said for word in ("forest", "nowhere", "end/distance, score")), said

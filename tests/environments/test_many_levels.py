@@ -7,9 +7,8 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.types import ActionSpec, ObservationSpec
-from tests.helpers.games import WORLDS, level
+from tests.helpers.games import WORLDS, batched, environment_of, level, vector_of
 
 CARTS = f"CartPole-v1,Acrobot-v1,{WORLDS}:MaskedCartPole-v1"
 GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
@@ -39,7 +38,7 @@ def test_one_network_sees_what_is_the_same_in_all_levels() -> None:
         ),
         ("CartPole-v1, CartPole-v1", "has CartPole-v1 2 times; name each level once"),
         ("atari57,PongNoFrameskip-v4", "^--level_name=atari57,PongNoFrameskip-v4: has Pong"),
-        (f"{WORLDS}:Pictures-v0,{WORLDS}:ContinuousPictures-v0", "has 2 actions and .* has 1 cont"),
+        (f"{WORLDS}:Pictures-v0,{WORLDS}:ContinuousPictures-v0", "have 2 actions and 1 cont"),
     ],
 )
 def test_levels_that_one_agent_cannot_learn_are_refused(names: str, problem: str) -> None:
@@ -68,14 +67,14 @@ def test_levels_may_show_the_same_in_arrays_of_other_shapes() -> None:
     """A grey picture has a channel axis in one level, and none in the other."""
     grey = level(f"{WORLDS}:GreyPictures-v0,{WORLDS}:GreyWithChannel-v0")
     assert suites.spec(grey).observation == ObservationSpec("image", (24, 32, 1))
-    environment = BatchedEnvironment(suites.make(grey, 2, seed=1))
+    environment = batched(vector_of(grey, 2, [0, 1]))
     for output in (environment.reset(), environment.step(np.zeros(2, np.int32))):
         assert output.observation.shape == (2, 24, 32, 1)
         np.testing.assert_array_equal(*output.observation)
 
 
 def test_an_actor_divides_its_environments_among_its_levels() -> None:
-    environment = BatchedEnvironment(suites.make(level(PICTURES), 5, seed=1))
+    environment = batched(vector_of(level(PICTURES), 5, [0, 1]))
     assert environment.level_indices.tolist() == [0, 0, 0, 1, 1]
     environment.reset()
     # Of two actions, 2 means 0; of three, it is itself. The reward is the action.
@@ -90,7 +89,7 @@ def test_an_actor_divides_its_environments_among_its_levels() -> None:
         (0, 0), (0, 1), (0, 2), (1, 3), (1, 4),
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="--envs_per_actor=1: an actor has 2 of the 2 levels"):
-        suites.make(level(PICTURES), 1, seed=1)
+        vector_of(level(PICTURES), 1, [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -109,8 +108,8 @@ def test_each_level_gets_an_action_in_its_own_units(
     """While an actor plays several of them, and while one of them is evaluated or filmed."""
     env = level(",".join(f"{WORLDS}:{name}Echo-v0" for name in names))
     actions = suites.spec(env).actions
-    together = BatchedEnvironment(suites.make(env, 2, seed=1))
-    each = [BatchedEnvironment(suites.make(env, 1, seed=1, index=k)) for k in range(2)]
+    together = batched(vector_of(env, 2, [0, 1]))
+    each = [batched(vector_of(env, 1, [k])) for k in range(2)]
     for environment in (together, *each):
         environment.reset()
     given = np.array([action, action], actions.dtype)
@@ -126,8 +125,8 @@ def test_each_level_gets_an_action_in_its_own_units(
 def test_a_level_ends_its_games_as_it_does_alone() -> None:
     """Although those of the other level end at other times."""
     names = [f"{WORLDS}:{name}-v0" for name in ("Scripted", "LateScripted")]
-    together = BatchedEnvironment(suites.make(level(",".join(names)), 2, seed=1))
-    alone = [BatchedEnvironment(suites.make(level(name), 1, seed=1)) for name in names]
+    together = batched(vector_of(level(",".join(names)), 2, [0, 1]))
+    alone = [environment_of(level(name), 1, 1) for name in names]
     for environment in (together, *alone):
         environment.reset()
     for t in range(30):

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.environments import procgen, suites
+from impala_tf.environments import suites
 from impala_tf.environments.scores import PROCGEN16
-from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, ObservationSpec
-from tests.helpers.games import actions, environment_of, level, random_steps
+from tests.helpers.games import actions, environment_of, level, random_steps, rendered, vector_of
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +46,8 @@ def test_the_level_seed_makes_the_level() -> None:
     for one, other in zip(*games, strict=True):
         np.testing.assert_array_equal(one.observation, other.observation)
         np.testing.assert_array_equal(one.reward, other.reward)
-    many = suites.make(level("procgen:coinrun", start_level=4, num_levels=3), 16, seed=1)
-    observation, info = many.reset()
+    many = vector_of(level("procgen:coinrun", start_level=4, num_levels=3), 16)
+    observation, info = many.reset(seed=1)
     at_level_5 = np.flatnonzero(info["level_seed"] == 5)
     assert 0 < len(at_level_5) < 16
     for n in range(16):
@@ -59,8 +58,8 @@ def test_the_level_seed_makes_the_level() -> None:
 
 def played_levels(env, seed: int, steps: int = 400) -> list[set[int]]:
     """Returns the levels that each of eight environments played."""
-    games = suites.make(env, 8, seed)
-    _, info = games.reset()
+    games = vector_of(env, 8)
+    _, info = games.reset(seed=seed)
     seen = [info["level_seed"]]
     rng = np.random.default_rng(0)
     for _ in range(steps):
@@ -122,7 +121,7 @@ def test_the_time_limit_truncates() -> None:
 
 
 def test_a_video_shows_what_the_agent_sees() -> None:
-    game = RenderedGame(BIGFISH, seed=3)
+    game = rendered(BIGFISH, seed=3)
     output = game.environment.reset()
     for _ in range(5):
         np.testing.assert_array_equal(game.frame(), output.observation[0])
@@ -152,10 +151,10 @@ def test_missing_shared_libraries_name_the_debian_package(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(ConfigError, match=r"libQt5Gui.so.5; on Debian: apt-get install libqt5gui5"):
-        suites.make(BIGFISH, 1, seed=1)
+        vector_of(BIGFISH, 1)
 
 
 def test_unseen_levels_begin_after_the_training_levels() -> None:
-    unseen = procgen.unseen(level("procgen:maze", num_levels=20, start_level=5))
+    unseen = suites.unseen(level("procgen:maze", num_levels=20, start_level=5))
     assert unseen == level("procgen:maze", num_levels=0, start_level=25)
-    assert procgen.unseen(unseen) is None
+    assert unseen is not None and suites.unseen(unseen) is None

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.environments import atari, suites
-from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.suites import RenderedGame
+from impala_tf.environments import atari
 from tests.helpers.games import (
     BROKEN_WORLDS,
     WORLDS,
@@ -22,6 +20,7 @@ from tests.helpers.games import (
     environment_of,
     level,
     random_steps,
+    rendered,
 )
 from tests.helpers.worlds import Pictures
 
@@ -37,13 +36,13 @@ def test_mujoco_draws_without_a_screen(monkeypatch: pytest.MonkeyPatch, screen: 
         monkeypatch.delenv(name)
     if screen:
         monkeypatch.setenv("DISPLAY", screen)
-    RenderedGame(level(f"{WORLDS}:Pictures-v0"), seed=1).environment.close()
+    rendered(level(f"{WORLDS}:Pictures-v0"), seed=1).environment.close()
     assert os.environ.get("MUJOCO_GL") == (None if screen else "egl")
 
 
 def test_a_frame_shows_the_current_step() -> None:
     """A video of other moments than those that the agent saw would mislead."""
-    game = RenderedGame(level(f"{WORLDS}:Pictures-v0"), seed=1)
+    game = rendered(level(f"{WORLDS}:Pictures-v0"), seed=1)
     assert game.fps == 10
     output = game.environment.reset()
     for _ in range(9):
@@ -60,7 +59,7 @@ def test_a_level_may_say_in_many_ways_how_fast_it_is(
 ) -> None:
     """Encoders take only Python's numbers, and a game would be played in vain."""
     monkeypatch.setitem(Pictures.metadata, "render_fps", fps)
-    game = RenderedGame(level(f"{WORLDS}:Pictures-v0"), seed=1)
+    game = rendered(level(f"{WORLDS}:Pictures-v0"), seed=1)
     game.close()
     assert (game.fps, type(game.fps)) == (expected, float)
 
@@ -68,13 +67,13 @@ def test_a_level_may_say_in_many_ways_how_fast_it_is(
 def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
     """Before the game is played, not after it."""
     with pytest.raises(ConfigError, match=f"^--level_name={BROKEN_WORLDS}:Blind-v0: has no"):
-        RenderedGame(level(f"{BROKEN_WORLDS}:Blind-v0"), seed=1)
+        rendered(level(f"{BROKEN_WORLDS}:Blind-v0"), seed=1)
 
 
 def test_a_video_shows_the_game_that_the_agent_plays() -> None:
     """Frames come from a second emulator. It must play the same game, with sticky actions too."""
     env = breakout(repeat_action_probability=0.25, max_episode_frames=500)
-    game = RenderedGame(env, seed=5)
+    game = rendered(env, seed=5)
     assert game.fps == 15
     played_alone = random_steps(environment_of(env, seed=5), 4, 300)
     played = []
@@ -99,17 +98,16 @@ def test_a_video_shows_the_game_that_the_agent_plays() -> None:
 
 def test_a_frame_has_the_size_of_the_screen() -> None:
     """Not every game has 210 lines."""
-    game = RenderedGame(level("ALE/JourneyEscape-v5"), seed=1)
+    game = rendered(level("ALE/JourneyEscape-v5"), seed=1)
     game.environment.reset()
     assert game.frame().shape == (230, 160, 3)
     game.close()
 
 
-def test_two_emulators_that_differ_are_an_error() -> None:
+def test_two_emulators_that_differ_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The video would show a game that the agent did not play."""
-    twin = atari.render_twin(breakout(max_episode_frames=44))
-    environment = BatchedEnvironment(
-        suites.Seeded(atari.Twin(atari.make(breakout(), 1, 1), twin), seed=1)
-    )
+    twin = atari.Games(breakout(max_episode_frames=44), 1, 1)
+    monkeypatch.setattr(atari, "Games", lambda *args, **kwargs: twin)
+    environment = rendered(breakout(), seed=1).environment
     with pytest.raises(RuntimeError, match="no longer the game that the agent plays"):
         random_steps(environment, 4, 11)

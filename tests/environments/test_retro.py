@@ -14,9 +14,8 @@ from gymnasium.spaces import Box, Discrete
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.retro import Preprocessing
-from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, ObservationSpec
-from tests.helpers.games import actions, environment_of, level, random_steps
+from tests.helpers.games import actions, environment_of, level, random_steps, rendered
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +152,7 @@ def test_several_games_run_at_once_and_repeat_with_their_seed() -> None:
 
 
 def test_a_video_shows_the_screen_in_full() -> None:
-    game = RenderedGame(level(AIRSTRIKER, **SMALL), seed=1)
+    game = rendered(level(AIRSTRIKER, **SMALL), seed=1)
     game.environment.reset()
     before = game.frame()
     for _ in range(5):

@@ -14,7 +14,7 @@ def test_every_atari_level_has_the_scores_of_its_own_rom() -> None:
     for name in ATARI57:
         rom = atari.rom_of(name)
         assert rom is not None, name
-        assert atari.SUITE.score_range(level(name)) == scores.ATARI_SCORES[rom], name
+        assert atari.Atari().score_range(level(name)) == scores.ATARI_SCORES[rom], name
 
 
 @pytest.mark.parametrize(

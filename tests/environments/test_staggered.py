@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment, cut_times
-from impala_tf.environments.workers import Looks, in_processes
+from impala_tf.environments import batched, suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.simplify import Simplify
+from impala_tf.environments.workers import InProcesses
 from impala_tf.types import EnvOutput
 from tests.helpers import worlds
-from tests.helpers.games import WORLDS, actions, level, random_steps
+from tests.helpers.games import WORLDS, actions, environment_of, level, random_steps, vector_of
 
 NEVER = 10**6
 LENGTH = 12
 
 
-def fixed_length() -> worlds.Scripted:
-    return worlds.Scripted(((LENGTH, False, True),))
+SPEC = suites.spec(level(f"{WORLDS}:Scripted-v0"))
+
+
+def fixed_length() -> Simplify:
+    return Simplify(worlds.Scripted(((LENGTH, False, True),)), SPEC)
+
+
+def cut_at(
+    monkeypatch: pytest.MonkeyPatch, cuts: list[int], make: Callable[[], Any]
+) -> BatchedEnvironment:
+    monkeypatch.setattr(batched, "cut_times", lambda *_: np.array(cuts))
+    return BatchedEnvironment(make, seed=5, stagger=LENGTH)
 
 
 def resets(outputs: list[EnvOutput]) -> np.ndarray:
@@ -31,12 +43,13 @@ def resets(outputs: list[EnvOutput]) -> np.ndarray:
 def test_games_of_one_length_do_not_end_together(has_processes: bool) -> None:
     """All unrolls of a batch would show the same part of a game."""
     count = 8
-    vector: Any = SyncVectorEnv([fixed_length] * count)
-    if has_processes:
-        one = vector.envs[0]
-        looks = Looks(one.observation_space, one.action_space, one.metadata)
-        vector = in_processes(fixed_length, count, looks)
-    environment = BatchedEnvironment(vector, cut_at=cut_times(vector, LENGTH, seed=1))
+
+    def make() -> Any:
+        if has_processes:
+            return InProcesses(fixed_length, count, SPEC)
+        return SyncVectorEnv([fixed_length] * count)
+
+    environment = BatchedEnvironment(make, seed=1, stagger=LENGTH)
     environment.reset()
     outputs = [environment.step(actions(*[0] * count)) for _ in range(6 * (LENGTH + 1))]
     environment.close()
@@ -45,10 +58,9 @@ def test_games_of_one_length_do_not_end_together(has_processes: bool) -> None:
     assert late.sum(1).max() <= 3
 
 
-def test_a_cut_game_is_truncated_and_a_new_one_begins() -> None:
+def test_a_cut_game_is_truncated_and_a_new_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The observation that bootstraps must be the game's last one, and no action may be off."""
-    vector = SyncVectorEnv([fixed_length] * 2)
-    environment = BatchedEnvironment(vector, cut_at=np.array([3, NEVER]))
+    environment = cut_at(monkeypatch, [3, NEVER], lambda: SyncVectorEnv([fixed_length] * 2))
     outputs = [environment.reset()] + [environment.step(actions(0, 0)) for _ in range(6)]
     flags = [(o.truncated[0], o.autoreset[0], o.episode_start[0]) for o in outputs]
     no, yes = False, True
@@ -69,23 +81,21 @@ def test_a_cut_game_is_truncated_and_a_new_one_begins() -> None:
 
 
 @pytest.mark.parametrize("cut", [LENGTH, LENGTH + 1])
-def test_a_game_that_ends_by_itself_is_not_cut(cut: int) -> None:
+def test_a_game_that_ends_by_itself_is_not_cut(cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A game's first step, or its last one, is no place to cut."""
-    environment = BatchedEnvironment(SyncVectorEnv([fixed_length]), cut_at=np.array([cut]))
+    environment = cut_at(monkeypatch, [cut], lambda: SyncVectorEnv([fixed_length]))
     environment.reset()
     outputs = [environment.step(actions(0)) for _ in range(2 * (LENGTH + 1))]
     assert [t for t, each in enumerate(outputs, 1) if each.autoreset[0]] == [13, 26]
     assert len(environment.pop_episodes()) == 2
 
 
-def test_the_other_episodes_are_the_same() -> None:
+def test_the_other_episodes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut resets one environment; the others must not notice."""
-    env, count = level("Acrobot-v1"), 6
     cuts = np.array([NEVER, 20, NEVER, 35, NEVER, NEVER])
-    usual, cut = (
-        random_steps(BatchedEnvironment(suites.make(env, count, 5), cut_at=cut_at), 3, 150)
-        for cut_at in (None, cuts)
-    )
+    env = level("Acrobot-v1")
+    usual = random_steps(environment_of(env, 6, 5), 3, 150)
+    cut = random_steps(cut_at(monkeypatch, cuts.tolist(), lambda: vector_of(env, 6)), 3, 150)
     others = cuts == NEVER
     for one, other in zip(usual, cut, strict=True):
         for before, after in zip(one, other, strict=True):
@@ -95,11 +105,11 @@ def test_the_other_episodes_are_the_same() -> None:
     np.testing.assert_allclose(cut[21].observation[1], [1, 0, 1, 0, 0, 0], atol=0.11)
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "PongNoFrameskip-v4", f"{WORLDS}:Pictures-v0"])
-def test_other_environments_are_left_alone(name: str) -> None:
-    """CartPole's own vector environment would restart all; the others have no time limit."""
-    vector = suites.make(level(name), 4, 1)
-    assert cut_times(vector, suites.spec(level(name)).time_limit, 1) is None
+@pytest.mark.parametrize("name", ["CartPole-v1", "PongNoFrameskip-v4"])
+def test_native_environments_are_left_alone(name: str) -> None:
+    """They might restart all."""
+    made = BatchedEnvironment(lambda: vector_of(level(name), 4), seed=1, stagger=2)
+    assert not any(output.truncated.any() for output in random_steps(made, 2, 7))
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.config import ConfigError, LevelRaisedError, user_commands
-from impala_tf.environments import registered, suites
-from impala_tf.environments.suites import RenderedGame
+from impala_tf.environments import single, suites
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
-from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
+from tests.helpers.games import BROKEN_WORLDS, WORLDS, level, rendered, vector_of
 from tests.helpers.runs import PROJECT
 from tests.helpers.worlds import Pictures
 
@@ -111,7 +110,7 @@ def test_a_module_may_register_levels_of_the_gym_before_gymnasium(tmp_path, monk
     old = level("gym:old_world:Old-v0", environment_processes=True)
     spec = suites.spec(old)
     assert (spec.observation, spec.time_limit) == (ObservationSpec("vector", (3,)), 7)
-    made = suites.make(old, 2, seed=1)
+    made = vector_of(old, 2)
     observations, _ = made.reset()
     made.close()
     assert observations.shape == (2, 3)
@@ -120,19 +119,19 @@ def test_a_module_may_register_levels_of_the_gym_before_gymnasium(tmp_path, monk
 
 
 def test_what_is_installed_is_listed_and_adapters_are_not() -> None:
-    names = registered.installed()
+    names = single.installed()
     assert {"MinAtar/Breakout-v1", "MiniGrid-Empty-5x5-v0", "CartPole-v1"} <= set(names)
     assert not [name for name in names if name.startswith("GymV")]
 
 
 def test_what_is_drawn_must_be_a_picture() -> None:
-    suites.check_rendering(level("CartPole-v1"))
+    rendered(level("CartPole-v1"), 0).check()
     for shown, said in ((None, "None"), (np.zeros((4, 4)), r"float64 \[4, 4\]")):
         drawn = functools.partial(Draws, shown)
         gymnasium.registry.pop("Draws-v0", None)
         gymnasium.register("Draws-v0", drawn)
         with pytest.raises(ConfigError, match=f"must return a picture, .* returned {said}"):
-            suites.check_rendering(level("Draws-v0"))
+            rendered(level("Draws-v0"), 0).check()
 
 
 class Draws(CartPoleEnv):
@@ -145,17 +144,17 @@ class Draws(CartPoleEnv):
 
 
 def test_levels_that_cannot_be_drawn_are_known_before_a_game() -> None:
-    assert suites.may_render(level("CartPole-v1"))
-    assert suites.may_render(level("PongNoFrameskip-v4"))
-    assert not suites.may_render(level("examples.own_level:Corridor"))
+    assert suites.spec(level("CartPole-v1")).renders
+    assert suites.spec(level("PongNoFrameskip-v4")).renders
+    assert not suites.spec(level("examples.own_level:Corridor")).renders
     # It could, but takes no render_mode.
-    assert not suites.may_render(level("tests.helpers.worlds:acrobot"))
+    assert not suites.spec(level("tests.helpers.worlds:acrobot")).renders
 
 
 def test_levels_are_listed_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("minatar", "minigrid"):
         monkeypatch.setitem(sys.modules, package, None)
-    assert "CartPole-v1" in registered.installed()
+    assert "CartPole-v1" in single.installed()
 
 
 @pytest.mark.parametrize("channels", [3, 12])  # one picture, and a stack of four
@@ -171,7 +170,7 @@ def test_pictures_of_vector_environments_have_channels_last(entry_point, channel
     gymnasium.register("Rows-v0", entry_point, vector_entry_point=rows)
     if entry_point:
         assert suites.spec(level("Rows-v0")).kind == "vector"  # CartPole's
-        made = suites.make(level("Rows-v0"), 2, seed=0)
+        made = vector_of(level("Rows-v0"), 2)
         assert isinstance(made.unwrapped, SyncVectorEnv)
         made.close()
     else:
@@ -189,7 +188,7 @@ def test_a_vector_environment_that_raises_is_not_replaced_in_silence() -> None:
     gymnasium.registry.pop("Both-v1", None)
     gymnasium.register("Both-v1", cart_pole, vector_entry_point=simulator)
     with pytest.raises(LevelRaisedError, match="raised ConnectionRefusedError: no simulator"):
-        suites.make(level("Both-v1"), 2, seed=0)
+        vector_of(level("Both-v1"), 2)
 
 
 def test_a_level_that_exists_only_natively_refuses_the_flags_that_it_cannot_support() -> None:
@@ -197,7 +196,7 @@ def test_a_level_that_exists_only_natively_refuses_the_flags_that_it_cannot_supp
         "OnlyNative-v0",
         vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
     )
-    suites.make(level("OnlyNative-v0"), 2, seed=0).close()
+    vector_of(level("OnlyNative-v0"), 2).close()
     with pytest.raises(ConfigError, match="leave out --num_action_repeats, .* and --level_wrap"):
         suites.spec(level("OnlyNative-v0", num_action_repeats=2))
 
@@ -233,7 +232,7 @@ def test_a_missing_package_names_the_extra_that_has_it(name: str, package: str, 
 
 
 def test_a_video_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    game = RenderedGame(level("CartPole-v1"), seed=1)
+    game = rendered(level("CartPole-v1"), seed=1)
     monkeypatch.setitem(sys.modules, "pygame", None)
     game.environment.reset()
     with pytest.raises(ConfigError, match="^--level_name=CartPole-v1: needs the extra worlds: "):

@@ -19,7 +19,7 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.evaluation.games import CutGame, cut_note, longest_game, play, summary
 from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
 from tests.helpers.agents import make_agent
-from tests.helpers.games import WORLDS, level, pong
+from tests.helpers.games import WORLDS, level, pong, vector_of
 
 LEVEL = "Level-v0"
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
@@ -33,7 +33,7 @@ class RecordingEnvironment(BatchedEnvironment):
     """An environment that records what it showed and which actions it received."""
 
     def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
-        super().__init__(suites.make(env, num_envs, seed=5))
+        super().__init__(lambda: vector_of(env, num_envs), seed=5)
         self.shown: list[EnvOutput] = []
         self.actions: list[np.ndarray] = []
 
@@ -209,7 +209,7 @@ def test_the_return_of_a_cut_game_is_that_so_far() -> None:
 )
 def test_a_longer_time_limit_of_the_level_wins(env: EnvironmentConfig, limit: int) -> None:
     """It is part of the protocol."""
-    assert longest_game(env) == limit
+    assert longest_game(suites.spec(env)) == limit
 
 
 def test_play_yields_once_per_frame_of_a_video() -> None:

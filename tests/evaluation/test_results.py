@@ -20,7 +20,7 @@ def test_unseen_levels_are_all_those_after_the_training_levels() -> None:
     unseen = suites.unseen(COINRUN)
     assert unseen is not None
     assert (unseen.start_level, unseen.num_levels) == (60, 0)
-    assert procgen.level_range(unseen) == "from 60"
+    assert procgen.Procgen().level_range(unseen) == "from 60"
     for env in (level("procgen:coinrun", num_levels=0), level("CartPole-v1")):
         assert suites.unseen(env) is None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.guarded import GuardedEnvironment
+from impala_tf.environments.guard import Guard
 from impala_tf.types import EnvOutput
 
 WORLDS = "tests.helpers.worlds"
@@ -33,13 +35,29 @@ def breakout(**flags: Any) -> EnvironmentConfig:
 def environment_of(
     config: EnvironmentConfig, num_envs: int = 1, seed: int = 1
 ) -> BatchedEnvironment:
-    return BatchedEnvironment(suites.make(config, num_envs, seed))
+    return BatchedEnvironment(lambda: vector_of(config, num_envs), seed)
 
 
-def guarded_level(config: EnvironmentConfig, num_envs: int) -> GuardedEnvironment:
+def vector_of(
+    config: EnvironmentConfig, num_envs: int = 1, indices: Sequence[int] = (0,)
+) -> VectorEnv[Any, Any, Any]:
+    return suites.make(config, suites.spec(config), num_envs, indices=indices)
+
+
+def rendered(config: EnvironmentConfig, seed: int) -> suites.RenderedGame:
+    return suites.RenderedGame(config, suites.spec(config), seed)
+
+
+def batched(vector: VectorEnv[Any, Any, Any], seed: int = 1) -> BatchedEnvironment:
+    return BatchedEnvironment(lambda: vector, seed)
+
+
+def guarded_level(config: EnvironmentConfig, num_envs: int) -> BatchedEnvironment:
     """Returns the environments as an actor has them."""
-    return GuardedEnvironment(
-        lambda attempt: environment_of(config, num_envs, attempt), [config.level_name], 60
+    spec = suites.spec(config)
+    guard = Guard([config.level_name], 60, lambda: False, lambda line: None)
+    return BatchedEnvironment(
+        lambda: suites.make(config, spec, num_envs), lambda restarts: restarts, guard=guard
     )
 
 

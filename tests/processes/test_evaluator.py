@@ -16,6 +16,7 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
+from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.processes import evaluator
 from impala_tf.processes.evaluator import Evaluator, Result
@@ -198,11 +199,12 @@ def test_the_end_of_a_run_leaves_neither_a_process_nor_half_a_file(
 def test_a_level_that_cannot_be_drawn_is_refused_before_training() -> None:
     for name in ("FrozenLake-v1", f"{WORLDS}:Scripted-v0"):
         config = configs.replace(Config(), video_every=1000, level_name=name)
+        spec = suites.spec(config.environment)
         if name == "FrozenLake-v1":
-            evaluator.check(config)
+            evaluator.check(config, spec)
             continue
         with pytest.raises(ConfigError, match=f"^--level_name={name}: .*render"):
-            evaluator.check(config)
+            evaluator.check(config, spec)
 
 
 def evaluations(logdir: Path) -> list[dict[str, str]]:

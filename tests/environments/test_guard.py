@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -16,9 +17,9 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.config import LevelRaisedError
-from impala_tf.environments import guarded
+from impala_tf.environments import guard as guards
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
+from impala_tf.environments.guard import BrokenTooOftenError, Guard
 from tests.helpers.games import BROKEN_WORLDS, guarded_level, level
 
 LEVEL = "tests.helpers.broken_worlds:FaultyCartPole-v1"
@@ -27,7 +28,7 @@ N = 3
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarded, "_UNPROVEN_PAUSE_S", 0.0)
+    monkeypatch.setattr(guards, "_UNPROVEN_PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -38,23 +39,27 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def faulty(at_steps: list[int], **settings: Any) -> BatchedEnvironment:
+def faulty(at_steps: list[int], **settings: Any) -> SyncVectorEnv:
     """Makes an environment of each entry, which breaks at that step of its life."""
     makers = [lambda at=at: gymnasium.make(LEVEL, at_step=at, **settings) for at in at_steps]
-    return BatchedEnvironment(SyncVectorEnv(makers))
+    return SyncVectorEnv(makers)
+
+
+def guarded(
+    make: Callable[[], Any], timeout_s: float = 60.0, on_trouble: Callable[[str], None] = print
+) -> BatchedEnvironment:
+    guard = Guard([LEVEL], timeout_s, lambda: False, on_trouble)
+    return BatchedEnvironment(make, 1, guard=guard)
 
 
 @pytest.fixture
 def guard() -> Iterator[Any]:
-    made: list[GuardedEnvironment] = []
+    made: list[BatchedEnvironment] = []
 
-    def make(
-        *lives: list[int], fault: str, timeout_s: float = 60.0, **settings: Any
-    ) -> GuardedEnvironment:
-        def vector(attempt: int) -> BatchedEnvironment:
-            return faulty(lives[min(attempt, len(lives) - 1)], fault=fault)
-
-        made.append(GuardedEnvironment(vector, [LEVEL], timeout_s, **settings))
+    def make(*lives: list[int], fault: str, **settings: Any) -> BatchedEnvironment:
+        ahead = iter(lives)
+        last = lives[-1]
+        made.append(guarded(lambda: faulty(next(ahead, last), fault=fault), **settings))
         return made[-1]
 
     yield make
@@ -72,31 +77,21 @@ def guard() -> Iterator[Any]:
 def test_a_level_that_cannot_be_made_is_tried_again_and_then_given_up(error: Exception) -> None:
     said: list[str] = []
 
-    def make(attempt: int) -> BatchedEnvironment:
-        if attempt < failures:
-            raise error
+    failures = iter([error, error])
+
+    def make() -> SyncVectorEnv:
+        for failure in failures:
+            raise failure
         return faulty([100] * N, fault="nan")
 
-    failures = 2
-    environment = GuardedEnvironment(make, [LEVEL], 60.0, on_trouble=said.append)
+    environment = guarded(make, on_trouble=said.append)
     assert environment.reset().reward.shape == (N,)
-    assert environment.restarts == len(said) == failures
+    assert environment.restarts == len(said) == 2
     environment.close()
-    failures = 1 + guarded.MAX_RESTARTS
+    failures = itertools.repeat(error)
     with pytest.raises(BrokenTooOftenError, match=f"{LEVEL}: .*OSError: no simulator"):
-        GuardedEnvironment(make, [LEVEL], 60.0, on_trouble=said.append)
+        guarded(make, on_trouble=said.append)
     assert "this actor gives up" in said[-1]
-
-
-@pytest.mark.parametrize("error", [ValueError, LevelRaisedError])
-def test_an_error_about_threads_names_the_flag_that_helps(error: type[Exception]) -> None:
-    """Actors make levels in one thread and step them in another one."""
-
-    def make(_: int) -> BatchedEnvironment:
-        raise error(f"{LEVEL}: signal only works in main thread of the main interpreter")
-
-    with pytest.raises(BrokenTooOftenError, match="try --environment_processes: .*signal only"):
-        GuardedEnvironment(make, [LEVEL], 60.0)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +146,8 @@ def test_pictures_with_nan_are_not_learned_from(
 
 def test_a_level_that_breaks_rarely_is_played_on(guard: Any, monkeypatch: Any) -> None:
     """A fast one has many breaks in an hour, and its actor would end for good."""
-    monkeypatch.setattr(guarded, "GOOD_STEPS", 4 * N)
-    monkeypatch.setattr(guarded, "MAX_RESTARTS", 1)
+    monkeypatch.setattr(guards, "GOOD_STEPS", 4 * N)
+    monkeypatch.setattr(guards, "MAX_RESTARTS", 1)
     environment = guard([5, 0, 0], fault="raise")
     environment.reset()
     for _ in range(40):
@@ -231,11 +226,11 @@ def test_a_level_that_hangs_while_it_is_made_ends_the_process(
     """But making many may take longer than a step: each may import for seconds."""
     released, began_s = threading.Event(), time.monotonic()
 
-    def make(_: int) -> BatchedEnvironment:
+    def make() -> SyncVectorEnv:
         released.wait(60)
         return faulty([9], fault="raise")
 
-    thread = threading.Thread(target=lambda: GuardedEnvironment(make, [LEVEL], 0.5).close())
+    thread = threading.Thread(target=lambda: guarded(make, 0.5).close())
     thread.start()
     assert ended.wait(15)
     assert time.monotonic() - began_s > 2
