@@ -15,7 +15,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from impala_tf.agents.sampling import Sampler
 from impala_tf.environments.observations import ObservationLayout
-from impala_tf.machine.silence import silenced_stderr
+from impala_tf.machine.process_output import silenced_stderr
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
 _LENGTH_BYTES = 4

@@ -17,7 +17,7 @@ import tree
 
 from impala_tf.config import ConfigError, LevelRaisedError
 from impala_tf.environments.simplify import BrokenEnvironmentError, LevelCodeError, LevelError
-from impala_tf.machine.restart_budget import RestartBudget
+from impala_tf.machine.supervision import RestartBudget
 from impala_tf.types import LARGEST_REWARD, EnvOutput
 
 STEP_TIMEOUT_S = 120.0

@@ -71,12 +71,6 @@ class Procgen(Suite):
         """Returns N games."""
         return EnvPoolGames(env, num_envs, num_threads)
 
-    def make_rendered(
-        self, env: EnvironmentConfig, spec: EnvironmentSpec
-    ) -> VectorEnv[Any, Any, Any]:
-        """Returns one game."""
-        return EnvPoolGames(env, num_envs=1, num_threads=1)
-
     def installed(self) -> Iterable[str]:
         """Returns the names of all games, if EnvPool is installed."""
         return PROCGEN16 if importlib.util.find_spec("envpool") else ()

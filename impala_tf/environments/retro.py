@@ -60,12 +60,6 @@ class Retro(Suite):
         games.metadata["render_fps"] = _EMULATOR_FPS
         return games
 
-    def make_rendered(
-        self, env: EnvironmentConfig, spec: EnvironmentSpec
-    ) -> VectorEnv[Any, Any, Any]:
-        """Returns one game."""
-        return self.make(env, spec, num_envs=1, num_threads=1)
-
     def installed(self) -> list[str]:
         """Returns the names of the games whose ROMs are imported."""
         if importlib.util.find_spec("stable_retro") is None:

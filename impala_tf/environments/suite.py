@@ -53,11 +53,11 @@ class Suite(abc.ABC):
           num_threads: threads of native environments.
         """
 
-    @abc.abstractmethod
     def make_rendered(
         self, env: EnvironmentConfig, spec: EnvironmentSpec
     ) -> VectorEnv[Any, Any, Any]:
         """Returns one environment whose `render()` returns (uint8 [H, W, 3],)."""
+        return self.make(env, spec, num_envs=1, num_threads=1)
 
     @abc.abstractmethod
     def installed(self) -> Iterable[str]:
@@ -110,29 +110,21 @@ def explain_import(flag: str, error: BaseException) -> str | None:
     return None
 
 
-_FAMILY = re.compile(r"(?P<name>.*?)(?:noframeskip|deterministic)?(?:-v(?P<version>\d+))?")
-
-
 def near_matches(name: str, registered: Iterable[str]) -> list[str]:
     """Returns ids that are similar to a wrong one, best first; case and version do not matter.
 
     Of the versions of a level, it is the standard one: without frame skip for an Atari game, else
     the newest. So the first match of 'pong' is 'PongNoFrameskip-v4'.
     """
-    families = {_family(level)[0]: level for level in sorted(registered, key=_rank_version)}
-    alike = difflib.get_close_matches(_family(name)[0], families, n=5, cutoff=0.75)
-    if not alike:  # the mistake may be in the rest of the name
-        families = {level.lower(): level for level in registered}
-        alike = difflib.get_close_matches(name.lower(), families, n=5)
-    return [families[family] for family in alike]
+
+    def rank(level: str) -> tuple[bool, int]:
+        version = re.search(r"\d*$", level)
+        return "NoFrameskip" in level, int((version and version[0]) or 0)
+
+    standard = {_bare(level): level for level in sorted(registered, key=rank)}
+    near = difflib.get_close_matches(_bare(name), standard, n=5, cutoff=0.75)
+    return [standard[each] for each in near]
 
 
-def _family(name: str) -> tuple[str, int]:
-    """Returns what all versions of a level are called, and the version; 0: none."""
-    match = _FAMILY.fullmatch(name.lower())
-    return (match["name"], int(match["version"] or 0)) if match else (name, 0)
-
-
-def _rank_version(name: str) -> tuple[bool, int]:
-    """Returns a sort key that is highest for the standard version of a level."""
-    return "NoFrameskip" in name, _family(name)[1]
+def _bare(level: str) -> str:
+    return re.sub(r"(noframeskip|deterministic)?(-v\d+)?$", "", level.lower())

@@ -28,7 +28,7 @@ from impala_tf.frontend.inventory import (
 )
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 from impala_tf.machine import supervision
-from impala_tf.machine.addresses import is_here
+from impala_tf.machine.local_addresses import is_here
 
 REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""

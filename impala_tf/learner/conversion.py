@@ -18,7 +18,7 @@ from impala_tf.actor.network import ActingModel, LiteRtNetwork, Weights, input_n
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.environments.observations import layout_of
-from impala_tf.machine.silence import silenced_stderr
+from impala_tf.machine.process_output import silenced_stderr
 from impala_tf.transport import NoNetwork
 from impala_tf.types import EnvironmentSpec, Nest
 

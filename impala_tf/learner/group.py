@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.machine.group_members import Members
+from impala_tf.machine.supervision import Members
 from impala_tf.types import Nest
 
 

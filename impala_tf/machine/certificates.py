@@ -39,6 +39,12 @@ ACTOR_NAME = "actor.impala"
 _AUTHORITY_KEY = "authority.key"
 _MACHINES = "machines"  # a folder for each machine's own certificate
 _BEGIN = datetime.datetime(1970, 1, 1)
+_AUTHORITY_NAME = "impala run authority"
+_KEY_USAGES = (
+    "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+    " key_cert_sign crl_sign encipher_only decipher_only"
+)
+_CRITICAL = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
 _NEVER = datetime.datetime(9999, 12, 31, 23, 59, 59)  # RFC 5280, section 4.1.2.5
 
 
@@ -156,13 +162,11 @@ def _folder_of(directory: Path, machine: str) -> Path:
 
 def _sign_machine(directory: Path, machine: str, folder: Path) -> None:
     key = serialization.load_pem_private_key((directory / _AUTHORITY_KEY).read_bytes(), None)
-    authority = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     # Random, so that a machine that is let in again has another name than the revoked one.
     name = f"{machine[:40]} {secrets.token_hex(6)}"
-    files = _signed("actor", name, ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH, authority, key)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for file, content in files.items():
+    for file, content in _signed("actor", name, key).items():
         aside = folder / f".{file}"
         aside.unlink(missing_ok=True)
         _write_private(aside, content)
@@ -175,41 +179,60 @@ def _common_name(certificate: x509.Certificate) -> str:
 
 
 def _new_files(keep_authority: bool) -> dict[str, bytes]:
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign_authority(authority_key)
-    files = {"ca.pem": _pem(authority)}
-    if keep_authority:
-        files[_AUTHORITY_KEY] = _key_bytes(authority_key)
-    for role, name, usage in (
-        ("learner", LEARNER_NAME, ExtendedKeyUsageOID.SERVER_AUTH),
-        ("actor", ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH),
-    ):
-        files |= _signed(role, name, name, usage, authority, authority_key)
-    return files
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate(
+        _AUTHORITY_NAME,
+        key,
+        key,
+        x509.BasicConstraints(ca=True, path_length=0),
+        x509.KeyUsage(**{usage: usage == "key_cert_sign" for usage in _KEY_USAGES.split()}),
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+    )
+    return {
+        "ca.pem": authority,
+        **({_AUTHORITY_KEY: _key_bytes(key)} if keep_authority else {}),
+        **_signed("learner", LEARNER_NAME, key),
+        **_signed("actor", ACTOR_NAME, key),
+    }
 
 
-def _signed(
-    role: str,
-    common_name: str,
-    dns_name: str,
-    usage: x509.ObjectIdentifier,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-) -> dict[str, bytes]:
+def _signed(role: str, name: str, authority_key: ec.EllipticCurvePrivateKey) -> dict[str, bytes]:
     """Returns a new certificate and its key, as {file name: content}."""
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
-        _builder(common_name, key, authority.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(dns_name)]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
-        )
-        .sign(authority_key, hashes.SHA256())
+    usage, dns_name = {
+        "learner": (ExtendedKeyUsageOID.SERVER_AUTH, LEARNER_NAME),
+        "actor": (ExtendedKeyUsageOID.CLIENT_AUTH, ACTOR_NAME),
+    }[role]
+    certificate = _certificate(
+        name,
+        key,
+        authority_key,
+        x509.BasicConstraints(ca=False, path_length=None),
+        x509.ExtendedKeyUsage([usage]),
+        x509.SubjectAlternativeName([x509.DNSName(dns_name)]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
     )
-    return {f"{role}.pem": _pem(certificate), f"{role}.key": _key_bytes(key)}
+    return {f"{role}.pem": certificate, f"{role}.key": _key_bytes(key)}
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    authority_key: ec.EllipticCurvePrivateKey,
+    *extensions: x509.ExtensionType,
+) -> bytes:
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _AUTHORITY_NAME)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_BEGIN)
+        .not_valid_after(_NEVER)
+    )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=isinstance(extension, _CRITICAL))
+    return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -218,43 +241,3 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _sign_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    subject = _name("impala run authority")
-    signs_only = {usage: usage == "key_cert_sign" for usage in _KEY_USAGES}
-    return (
-        _builder("impala run authority", key, subject)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**signs_only), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-
-
-_KEY_USAGES = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
-    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-)  # fmt: skip
-
-
-def _builder(
-    name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_BEGIN)
-        .not_valid_after(_NEVER)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)

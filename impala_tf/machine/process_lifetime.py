@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures.thread
 import contextlib
 import ctypes
 import faulthandler
@@ -233,7 +232,8 @@ def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
 
     def watch() -> None:
         time.sleep(patience_s)
-        if names := {thread.name for thread in threading.enumerate() if _is_left(thread)}:
+        left = [each for each in threading.enumerate() if not (each.daemon or _is_waited_for(each))]
+        if names := {thread.name for thread in left}:
             try:
                 print(f"ending without threads that still run: {', '.join(sorted(names))}",
                       file=sys.stderr, flush=True)  # fmt: skip
@@ -244,7 +244,6 @@ def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
     threading.Thread(target=watch, name="exit", daemon=True).start()
 
 
-def _is_left(thread: threading.Thread) -> bool:
-    # Python has no public way to tell which threads belong to pools.
-    is_of_pool = thread in getattr(concurrent.futures.thread, "_threads_queues", ())
-    return not (thread.daemon or thread is threading.main_thread() or is_of_pool)
+def _is_waited_for(thread: threading.Thread) -> bool:
+    is_of_pool = thread.name.startswith("ThreadPoolExecutor")  # the names that Python gives them
+    return thread is threading.main_thread() or is_of_pool

@@ -6,6 +6,7 @@ library only, and no dataclasses, whose import takes memory that cheap machines 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,9 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from impala_tf.machine import process_logs
+from impala_tf.machine import process_output
 from impala_tf.machine.process_lifetime import BEGAN, PARENT_VARIABLE, TOLD_VARIABLE
-from impala_tf.machine.restart_budget import RestartBudget
 
 STOP_TIMEOUT_S = 90.0
 """A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
@@ -37,27 +37,19 @@ LEFT_WORK = 256
 REGROUP_SIGNAL = signal.SIGUSR2
 """Makes a learner end its group with REGROUP, after a checkpoint. SIGTERM would end the whole
 run."""
-_TOLD = (signal.SIGINT, signal.SIGTERM)
-ENDED_AS_TOLD = (
-    None, 0, REGROUP, *(-number for number in _TOLD), *(128 + number for number in _TOLD),
-)  # fmt: skip
+ENDED_AS_TOLD = (None, 0, REGROUP, -signal.SIGINT, -signal.SIGTERM, 130, 143)
 """Exit statuses of a learner that has stopped as told, and lost nothing."""
+_GROUP_VARIABLE = "IMPALA_TF_GROUP"
+_QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """Errors from starting a process that another try would not solve."""
 
-State = Literal[
-    "starting",
-    "gathering",
-    "running",
-    "waiting",
-    "left",
-    "finished",
-    "stopped",
-    "refused",
-    "failed",
-]
+State = (
+    Literal["starting", "gathering", "running", "waiting"]
+    | Literal["left", "finished", "stopped", "refused", "failed"]
+)
 """gathering: waits for the other learners. left: stopped with its machine, to be restarted when the
 machine is back."""
 OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
@@ -105,6 +97,62 @@ class ProcessState(NamedTuple):
     """-N if signal N killed it."""
     detail: str = ""
     """One line for people."""
+
+
+class RestartBudget:
+    """Limits how often a process is restarted in an hour, with a pause before each restart."""
+
+    def __init__(self, per_hour: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_hour = per_hour
+        self._clock = clock
+        self._spent: list[float] = []
+        self._quick_failures = 0
+
+    def pause_s(self, ran_s: float) -> float | None:
+        """Returns the pause before the next restart; None if no restart is left in this hour.
+
+        The pauses grow from 2 s to 2 minutes while every run fails within a minute. After ten good
+        minutes, the whole budget is available again.
+        """
+        now = self._clock()
+        if ran_s >= _GOOD_S:
+            self.refill()
+        self._spent = [moment for moment in self._spent if now - moment < _HOUR_S]
+        if self._per_hour is not None and len(self._spent) >= self._per_hour:
+            return None
+        self._spent.append(now)
+        if ran_s >= _QUICK_S:
+            self._quick_failures = 0
+            return 1.0
+        self._quick_failures += 1
+        return float(min(2 * 3 ** min(self._quick_failures - 1, 9), 120))
+
+    def refill(self) -> None:
+        """Makes the whole budget available again, and the next pause short."""
+        self._spent.clear()
+        self._quick_failures = 0
+
+
+class Members(NamedTuple):
+    """The learners that train together. A supervisor tells its learner in a variable."""
+
+    numbers: tuple[int, ...]
+    """In ascending order, which is the order of their ranks."""
+    away_since_unix_s: Mapping[int, float] = {}
+    """{number of another learner of the run: since when it is away}."""
+
+    def variables(self) -> dict[str, str]:
+        """Returns the variables that a supervisor adds to a learner's environment."""
+        return {_GROUP_VARIABLE: json.dumps(self)}
+
+    @classmethod
+    def from_environment(cls) -> Members | None:
+        """Returns the members of this learner; None without a supervisor or other learners."""
+        text = os.environ.get(_GROUP_VARIABLE)
+        if text is None:
+            return None
+        numbers, away = json.loads(text)
+        return cls(tuple(numbers), {int(number): since for number, since in away.items()})
 
 
 class SupervisedProcess(threading.Thread):
@@ -276,7 +324,7 @@ class SupervisedProcess(threading.Thread):
             if self._killing:
                 self._killing = False
                 os.kill(pid, signal.SIGKILL)
-            process_logs.limit(path)
+            process_output.limit(path)
             time.sleep(_TICK_S)
         # Kill what it has left running. It is not reaped yet, so its group id was not reused.
         os.killpg(pid, signal.SIGKILL)
@@ -331,7 +379,7 @@ class SupervisedProcess(threading.Thread):
         """
         if status == -signal.SIGKILL:
             return ""
-        line = process_logs.last_line(Path(self.command.log_path))
+        line = process_output.last_line(Path(self.command.log_path))
         return f": {line}" if line else ""
 
     def _count_restart(self, detail: str) -> None:
@@ -351,7 +399,7 @@ class SupervisedProcess(threading.Thread):
         moment = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
             with Path(self.command.log_path).open("a", encoding="utf-8") as log:
-                log.write(f"{process_logs.EVENT}{moment} {self.command.name} {text}\n")
+                log.write(f"{process_output.EVENT}{moment} {self.command.name} {text}\n")
         except OSError as error:  # a full disk must not end a process that still works
             text = f"{text} (not in its log: {error})"
         self._on_event(text)

@@ -22,14 +22,13 @@ from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.machine import group_members, process_memory
-from impala_tf.machine.group_members import Members
+from impala_tf.machine import process_memory
 from impala_tf.machine.process_lifetime import (
     StopRequest,
     raise_descriptor_limit,
     run_interruptibly,
 )
-from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS
+from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS, Members
 from impala_tf.monitoring.notes import Notes
 from impala_tf.processes import provenance, run_folder
 from impala_tf.processes.common import begin, resume_message
@@ -65,7 +64,7 @@ def main(given: Given) -> int:
     use_threads(configs.learner_threads(config))
     device = select_device(config.process.device)
     start_xla()
-    members, regroup = group_members.from_environment(), threading.Event()
+    members, regroup = Members.from_environment(), threading.Event()
     if members is not None:
         signal.signal(REGROUP_SIGNAL, lambda *_: regroup.set())
     group = _join_group(config, members)

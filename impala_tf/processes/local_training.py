@@ -12,7 +12,7 @@ from pathlib import Path
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.learner import callbacks
-from impala_tf.machine import certificates, process_logs
+from impala_tf.machine import certificates, process_output
 from impala_tf.machine.node import TICK_S, Node, is_learner, run_end_command
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
@@ -318,7 +318,7 @@ def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
         lines = Path(process.command.log_path).read_text(errors="replace").splitlines()
     except OSError:  # the failure is reported without them
         return []
-    printed = [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)]
+    printed = [line for line in lines if line.strip() and not line.startswith(process_output.EVENT)]
     return printed[-count:]
 
 

@@ -15,7 +15,7 @@ import grpc.aio
 
 from impala_tf.config import ConfigError
 from impala_tf.config.addresses import split_host_port
-from impala_tf.machine.addresses import is_here
+from impala_tf.machine.local_addresses import is_here
 from impala_tf.transport import credentials
 from impala_tf.transport.service import LearnerService
 from impala_tf.transport.wire import METHOD, SERVER_OPTIONS, SERVICE

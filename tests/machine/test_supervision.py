@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from impala_tf.machine import process_logs, supervision
-from impala_tf.machine.restart_budget import RestartBudget
+from impala_tf.machine import process_output, supervision
 from impala_tf.machine.supervision import (
     Command,
     GiveUpError,
+    RestartBudget,
     SupervisedProcess,
     start_ticks,
 )
@@ -255,7 +255,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
 
 
 def test_a_log_that_grows_without_end_keeps_its_newest_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(process_logs, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(process_output, "MAX_BYTES", 10_000)
     log = tmp_path / "actor-0.log"
     script = "seq -f 'line %g' 4000; while [ -s actor-0.log ]; do sleep .1; done; echo last"
     process = SupervisedProcess(Command("actor-0", ("sh", "-c", script), str(tmp_path), str(log)))
@@ -275,7 +275,7 @@ def test_a_log_on_a_full_disk_is_shortened(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(process_logs.os, "sendfile", full)
-    monkeypatch.setattr(process_logs, "MAX_BYTES", 50)
-    process_logs.limit(log)
+    monkeypatch.setattr(process_output.os, "sendfile", full)
+    monkeypatch.setattr(process_output, "MAX_BYTES", 50)
+    process_output.limit(log)
     assert log.read_text() == ""

@@ -30,7 +30,7 @@ from impala_tf.frontend.node.tmux import (
     open_supervisor,
 )
 from impala_tf.logdir import moved_aside, replace_file
-from impala_tf.machine.addresses import is_here, is_loopback_name, is_taken
+from impala_tf.machine.local_addresses import is_here, is_loopback_name, is_taken
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0

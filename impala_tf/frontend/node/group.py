@@ -13,10 +13,8 @@ from typing import Any
 from impala_tf.frontend.node.gathering import LEADER, TIMES, Gathering, Times
 from impala_tf.frontend.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import GroupInfo
-from impala_tf.machine import group_members
-from impala_tf.machine.addresses import interface_of
-from impala_tf.machine.group_members import Members
-from impala_tf.machine.supervision import GiveUpError, ProcessState, SupervisedProcess
+from impala_tf.machine.local_addresses import interface_of
+from impala_tf.machine.supervision import GiveUpError, Members, ProcessState, SupervisedProcess
 
 GLOO_TIMEOUT_S = 45
 """How long starting learners wait for each other, and how long a running one may be silent. If a
@@ -114,7 +112,7 @@ class Membership:
     def environment(self) -> dict[str, str]:
         """Returns the variables of the learner: what Horovod needs, and who trains with it."""
         own = gloo_environment(self._group, self._members.numbers, self._proxy)
-        return own | group_members.variables(self._members)
+        return own | self._members.variables()
 
     def watch(self, process: SupervisedProcess) -> None:
         """Asks about the other learners while this one runs, in a thread.

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import GroupInfo, NodeState, Orders, ProcessSpec
-from impala_tf.machine import process_logs
+from impala_tf.machine import process_output
 from impala_tf.machine.node import TICK_S, Node, run_end_command
 from impala_tf.machine.supervision import (
     ENDED_WELL,
@@ -270,7 +270,7 @@ class NodeSupervisor:
         path = files.supervisor_log(self._orders.logdir, self._orders.node)
         with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
-        process_logs.limit(path)
+        process_output.limit(path)
 
     def _say_once(self, text: str) -> None:
         if text != self._trouble:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from impala_tf.machine.addresses import is_here, is_loopback_name
+from impala_tf.machine.local_addresses import is_here, is_loopback_name
 from tests.helpers.runs import PROJECT
 
 
@@ -25,7 +25,8 @@ def test_which_addresses_are_this_machines(host, expected):
 )
 def test_an_address_that_could_be_bound_is_not_this_machines(family, own, other):
     """Machines of a keepalived or HAProxy pair may bind to addresses that they do not have."""
-    ask = f"from impala_tf.machine.addresses import is_here as h; print(h('{own}'), h('{other}'))"
+    ask = "from impala_tf.machine.local_addresses import is_here"
+    ask += f"; print(is_here('{own}'), is_here('{other}'))"
     shell = (
         f"ip link set lo up && ip address add {own} dev lo"
         f' && echo 1 > /proc/sys/net/ipv{family}/ip_nonlocal_bind && exec $0 -c "{ask}"'

@@ -1,9 +1,11 @@
-"""The logs of processes: their size, and their last lines. Standard library only."""
+"""What processes print: the size of their logs, last lines, and silence. Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from impala_tf.printable import printable
@@ -50,3 +52,19 @@ def last_line(log: Path) -> str:
         if line.strip():
             return printable(_TIME_OF_DAY.sub("", line.strip())[:_LONGEST_LINE])
     return ""
+
+
+@contextlib.contextmanager
+def silenced_stderr() -> Iterator[None]:
+    """Sends standard error to /dev/null, even that of native code in this process.
+
+    Native libraries print there at any log level. Python exceptions still surface.
+    """
+    original = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(original, 2)
+        os.close(original)
