@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from gymnasium.wrappers import TimeLimit
 from gymnasium.wrappers.vector import TransformObservation
 
@@ -61,12 +61,7 @@ class Gym(Suite):
         process each.
         """
         if vector := _own_vector(env, num_envs):
-            seen = spaces.space_of(spec)
-            own = vector.single_observation_space
-            if is_space_dtype_shape_equiv(seen, own) and not spec.offsets:
-                return vector
-            _, convert = spaces.batch_view(own, spec.offsets)
-            return TransformObservation(vector, convert, batch_space(seen, num_envs), seen)
+            return _convert_batches(vector, spec)
         make_here = functools.partial(make_one, env, spec)
         if env.environment_processes:
             return InProcesses(make_here, num_envs, spec)
@@ -163,22 +158,34 @@ def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, An
             raise single.not_made(env, error) from error
         single.check_normalizers(f"--level_name={env.level_name}", vector)
         mode = vector.metadata.get("autoreset_mode")
-        try:
-            if mode == AutoresetMode.NEXT_STEP:
-                spaces.action_spec(vector.single_action_space)
-                spaces.batch_view(vector.single_observation_space, {})
-                return vector
-            # Else the last or the first step of each game would be lost.
-            problem = (
-                f"its vector environment has the autoreset mode {mode}; register it with NEXT_STEP,"
-                " or with an entry_point, so that single environments are made"
-            )
-        except ValueError as error:
-            problem = str(error)
+        if mode == AutoresetMode.NEXT_STEP:
+            return vector
+        # Else the last or the first step of each game would be lost.
+        problem = (
+            f"its vector environment has the autoreset mode {mode}; register it with NEXT_STEP, or"
+            " with an entry_point, so that single environments are made"
+        )
         close(vector)
     if registered.entry_point is None:
         raise ConfigError(f"--level_name={env.level_name}: {problem}")
     return None
+
+
+def _convert_batches(
+    vector: VectorEnv[Any, Any, Any], spec: EnvironmentSpec
+) -> VectorEnv[Any, Any, Any]:
+    """Returns a level's own vector environment with the observations that agents see."""
+    seen, own = spaces.space_of(spec), vector.single_observation_space
+    if is_space_dtype_shape_equiv(seen, own) and not spec.offsets:
+        return vector
+    _, convert = spaces.view(own, spec.offsets)
+
+    def convert_batch(batch: Any) -> Any:
+        rows = [convert(row) for row in iterate(vector.observation_space, batch)]
+        into: Any = create_empty_array(seen, vector.num_envs)
+        return concatenate(seen, rows, into)
+
+    return TransformObservation(vector, convert_batch, batch_space(seen, vector.num_envs), seen)
 
 
 def _draw_without_screen() -> None:

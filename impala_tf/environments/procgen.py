@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import difflib
 import importlib.util
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 
 from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments.scores import PROCGEN16, PROCGEN_SCORES
-from impala_tf.environments.suite import Suite, missing_package
+from impala_tf.environments.suite import Suite, missing_package, near_matches
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _PREFIX = "procgen:"
@@ -163,9 +162,7 @@ def _check(env: EnvironmentConfig) -> str:
     game, flag = env.level_name.removeprefix(_PREFIX), f"--level_name={env.level_name}"
     games = PROCGEN_SCORES["easy"]
     if game not in games:
-        near = difflib.get_close_matches(game.lower(), games, n=3)
-        names = f"near matches: {', '.join(near)}" if near else f"games: {', '.join(games)}"
-        raise ConfigError(f"{flag}: Procgen has no such game; {names}")
+        raise ConfigError(f"{flag}: Procgen has no such game; {near_matches(game, games)}")
     if env.num_action_repeats != 1:
         raise ConfigError(
             f"--num_action_repeats={env.num_action_repeats}: actions are not repeated in Procgen; "

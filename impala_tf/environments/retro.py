@@ -10,7 +10,6 @@ A process can run only one emulator, so each game has its own process.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib.util
 from typing import Any
@@ -22,7 +21,7 @@ from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
 from impala_tf.environments.atari import console_spec, frames_per_step
-from impala_tf.environments.suite import Suite, missing_package
+from impala_tf.environments.suite import Suite, missing_package, near_matches
 from impala_tf.environments.workers import InProcesses
 from impala_tf.types import EnvironmentSpec
 
@@ -155,11 +154,8 @@ def _game(level_name: str) -> str:
         raise ConfigError(missing_package(flag, "stable_retro"))
     from stable_retro import data
 
-    known = {name.lower(): name for name in data.list_games()}
-    if game not in known.values():
-        near = [known[low] for low in difflib.get_close_matches(game.lower(), known, n=5)]
-        matches = f"near matches: {', '.join(near)}" if near else "no name is similar"
-        raise ConfigError(f"{flag}: stable-retro has no such game; {matches}")
+    if game not in (games := data.list_games()):
+        raise ConfigError(f"{flag}: stable-retro has no such game; {near_matches(game, games)}")
     try:
         data.get_romfile_path(game)
     except FileNotFoundError as error:

@@ -113,7 +113,7 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _seen(self, observation: Any, action: Any) -> Any:
         try:
             return self._convert(observation)
-        except spaces.NanImageError as error:
+        except FloatingPointError as error:
             # Not before: to write an array as text takes longer than many levels' steps.
             after = "the reset" if action is None else f"action {action}"
             raise BrokenEnvironmentError(f"{self._level_name}: {error} after {after}") from None

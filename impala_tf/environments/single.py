@@ -72,9 +72,8 @@ def find(level_name: str) -> Maker:
     if callable(made_by):
         return made_by
     hint = plug_ins.near(name, vars(imported)) if imported and "-v" not in name else ""
-    near = near_matches(name, gymnasium.registry)
-    matches = f"; near matches: {', '.join(near)}" if near else "; no id is similar"
-    raise ConfigError(f"{flag}: no such level{hint or matches}")
+    hint = hint or f"; {near_matches(name, gymnasium.registry)}"
+    raise ConfigError(f"{flag}: no such level{hint}")
 
 
 def installed() -> list[str]:

@@ -38,14 +38,11 @@ Observation = ObservationSpec | dict[str, ObservationSpec]
 Convert = Callable[[Any], Any]
 
 
-class NanImageError(Exception):
-    """An image has NaN, which would be black as uint8. The message says where."""
-
-
 def view(space: Space[Any], offsets: Mapping[str, Any]) -> tuple[Observation, Convert]:
     """Returns what agents see of a level's observations, and the conversion of one observation.
 
-    Vectors keep their dtype, because a vector environment converts many at once.
+    Vectors keep their dtype, because a vector environment converts many at once. The conversion of
+    an image raises FloatingPointError if it has NaN.
 
     Args:
       space: the level's observations. Nested parts get names like "outer.inner".
@@ -68,37 +65,6 @@ def view(space: Space[Any], offsets: Mapping[str, Any]) -> tuple[Observation, Co
     return {name: spec for name, (spec, _) in views.items()}, lambda observation: {
         name: views[name][1](value) for name, _, value in named_parts(space, observation)
     }
-
-
-def batch_view(space: Space[Any], offsets: Mapping[str, Any]) -> tuple[Observation, Convert]:
-    """Like `view`, for a batch [N, ...] of observations of a level's own vector environment.
-
-    Raises:
-      ValueError: as `view`, or images are not uint8 [H, W, C].
-    """
-    seen, _ = view(space, offsets)
-
-    def convert(batch: np.ndarray, spec: ObservationSpec, offset: Any) -> np.ndarray:
-        if offset is not None:
-            batch = np.asarray(batch, np.array(offset).dtype) - np.array(offset)
-        return batch.reshape(len(batch), *spec.shape).astype(spec.dtype, copy=False)
-
-    if isinstance(seen, ObservationSpec):
-        _check_layout(space, space, seen)
-        return seen, lambda batch: convert(batch, seen, offsets.get(""))
-    for name, spec in seen.items():
-        _check_layout(space, space[name] if isinstance(space, Dict) else None, spec)
-    return seen, lambda batch: {
-        name: convert(batch[name], spec, offsets.get(name)) for name, spec in seen.items()
-    }
-
-
-def _check_layout(space: Space[Any], part: Any, spec: ObservationSpec) -> None:
-    as_is = part.dtype == np.uint8 and part.shape in (spec.shape, spec.shape[:2])
-    if not isinstance(part, Box) or not (spec.kind == "vector" or as_is):
-        raise ValueError(
-            f"its vector environment has observations {space}; images must be [H, W, C]"
-        )
 
 
 def space_of(spec: EnvironmentSpec) -> Space[Any]:
@@ -315,7 +281,8 @@ def _scale(space: Box, name: str) -> Callable[[np.ndarray], np.ndarray]:
     def to_shades(image: np.ndarray) -> np.ndarray:
         shades = np.clip((image - low) * unit + 0.5, 0, _WHITE)
         if may_be_nan and math.isnan(shades.sum()):
-            raise NanImageError(f"{name} is NaN at {np.argwhere(np.isnan(shades))[0].tolist()}")
+            where = np.argwhere(np.isnan(shades))[0].tolist()
+            raise FloatingPointError(f"{name} is NaN at {where}")  # it would be black
         return shades.astype(np.uint8)
 
     return to_shades

@@ -110,20 +110,22 @@ def explain_import(flag: str, error: BaseException) -> str | None:
     return None
 
 
-def near_matches(name: str, registered: Iterable[str]) -> list[str]:
-    """Returns ids that are similar to a wrong one, best first; case and version do not matter.
+def near_matches(name: str, names: Iterable[str]) -> str:
+    """Returns a text with the names that are similar to a wrong one, best first.
 
-    Of the versions of a level, it is the standard one: without frame skip for an Atari game, else
-    the newest. So the first match of 'pong' is 'PongNoFrameskip-v4'.
+    Case and version do not matter. Of the versions of a level, it is the standard one: without
+    frame skip for an Atari game, else the newest. The first match of 'pong' is
+    'PongNoFrameskip-v4'.
     """
 
     def rank(level: str) -> tuple[bool, int]:
         version = re.search(r"\d*$", level)
         return "NoFrameskip" in level, int((version and version[0]) or 0)
 
-    standard = {_bare(level): level for level in sorted(registered, key=rank)}
+    standard = {_bare(level): level for level in sorted(names, key=rank)}
     near = difflib.get_close_matches(_bare(name), standard, n=5, cutoff=0.75)
-    return [standard[each] for each in near]
+    found = ", ".join(standard[each] for each in near)
+    return f"near matches: {found}" if found else "no name is similar"
 
 
 def _bare(level: str) -> str:

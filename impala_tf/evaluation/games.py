@@ -12,7 +12,8 @@ from rich.table import Table
 
 from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments import suites
 from impala_tf.monitoring.render import plain_table
 from impala_tf.types import EnvironmentSpec, Episode, Nest
 

@@ -78,6 +78,7 @@ def _play(player: Player, index: int) -> tuple[Mapping[str, Any], str]:
     """Plays level `index`; returns its row of evaluation.csv, and what the user should know."""
     env = player.config.environment
     level, unseen = suites.levels(env)[index], suites.unseen(env, index)
+    spec = suites.spec(suites.levels(unseen)[index]) if unseen else player.spec.of_level(index)
     began_at = time.monotonic()
     found = games.summary(player.play(unseen or env, index, num_threads=1), level)
     note = games.cut_note(found)
@@ -91,7 +92,7 @@ def _play(player: Player, index: int) -> tuple[Mapping[str, Any], str]:
         "normalized_return_mean": found.get("normalized_mean"),
         "policy": player.config.evaluation.test_policy,
         "evaluation_s": time.monotonic() - began_at,
-        "protocol": suites.spec(suites.levels(unseen or env)[index]).protocol,
+        "protocol": spec.protocol,
     }
     return row, f"evaluation of {level.level_name}: {note}" if note else ""
 

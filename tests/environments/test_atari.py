@@ -114,12 +114,6 @@ def resized(screens: list[np.ndarray]) -> np.ndarray:
     return cv2.resize(np.max(screens, axis=0), (84, 84), interpolation=cv2.INTER_AREA)
 
 
-def test_rewards_are_not_clipped() -> None:
-    """The reported return is the score of the game: a pill in Ms. Pacman counts 10."""
-    environment = environment_of(level("ALE/MsPacman-v5"))
-    assert {float(step.reward[0]) for step in random_steps(environment, 9, 100)} >= {0.0, 10.0}
-
-
 def test_games_start_with_0_to_noop_max_no_ops() -> None:
     """Without them, all games of a run would start in the same way."""
     games = vector_of(pong(noop_max=2, max_episode_frames=1), 3)

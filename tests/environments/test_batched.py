@@ -124,18 +124,6 @@ def test_the_seed_determines_the_games() -> None:
     np.testing.assert_array_equal(native[0].observation, native[1].observation)
 
 
-def test_native_environments_have_their_time_limit() -> None:
-    """CartPole-v0 is truncated after 200 steps. Without the limit, a good game would never end."""
-    environment = environment_of(level("CartPole-v0"), num_envs=3)
-    output = environment.reset()
-    for _ in range(200):
-        assert not (output.truncated | output.terminated).any()
-        _, _, angle, angular_velocity = output.observation.T
-        output = environment.step((angle + angular_velocity > 0).astype(np.int32))
-    assert output.truncated.all()
-    assert environment.pop_episodes() == [Episode(200.0, 200, n) for n in range(3)]
-
-
 def test_actions_are_repeated_on_other_levels_than_atari() -> None:
     """The rewards of all repeats count, and no repeat goes past the end of an episode."""
     environment = environment_of(level(f"{WORLDS}:Scripted-v0", num_action_repeats=2))

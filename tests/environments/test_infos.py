@@ -51,14 +51,6 @@ def told(vector, steps=4, infos=None):
     return {episode.environment: episode.info for episode in environment.pop_episodes()}
 
 
-def test_a_key_may_contain_a_slash():
-    """Many projects name their metrics so."""
-    info = {"reward/forward": np.array([1.5, 2.5]), "_reward/forward": np.array([True, False])}
-    infos = InfoMetrics(("reward/forward",))
-    assert infos.read(info, 0) == (1.5,)
-    assert infos.read(info, 1) == (None,)
-
-
 BOTH = [make(2, 0.5), make(3, 7.0)]
 
 

@@ -96,14 +96,6 @@ def test_a_video_shows_the_game_that_the_agent_plays() -> None:
     game.close()
 
 
-def test_a_frame_has_the_size_of_the_screen() -> None:
-    """Not every game has 210 lines."""
-    game = rendered(level("ALE/JourneyEscape-v5"), seed=1)
-    game.environment.reset()
-    assert game.frame().shape == (230, 160, 3)
-    game.close()
-
-
 def test_two_emulators_that_differ_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The video would show a game that the agent did not play."""
     twin = atari.Games(breakout(max_episode_frames=44), 1, 1)

@@ -15,7 +15,7 @@ from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.retro import Preprocessing
 from impala_tf.types import ActionSpec, ObservationSpec
-from tests.helpers.games import actions, environment_of, level, random_steps, rendered
+from tests.helpers.games import actions, environment_of, level, random_steps
 
 pytestmark = pytest.mark.slow
 
@@ -149,17 +149,6 @@ def test_several_games_run_at_once_and_repeat_with_their_seed() -> None:
     assert suites.spec(env).actions.sizes == (126,)  # while the games run
     for environment in (first, again):
         environment.close()
-
-
-def test_a_video_shows_the_screen_in_full() -> None:
-    game = rendered(level(AIRSTRIKER, **SMALL), seed=1)
-    game.environment.reset()
-    before = game.frame()
-    for _ in range(5):
-        game.environment.step(actions(1))
-    assert (before.shape, before.dtype, game.fps) == ((224, 320, 3), np.uint8, 15)
-    assert (game.frame() != before).any()
-    game.close()
 
 
 @pytest.mark.parametrize(

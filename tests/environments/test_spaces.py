@@ -250,14 +250,3 @@ def test_whole_numbers_and_vector_environments_keep_their_digits(name: str) -> N
     for part in "nx":
         seen = np.array([output.observation[part][1] for output in outputs])
         assert seen.dtype == np.float32 and {len(set(column)) for column in seen.T} == {8}
-
-
-def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
-    env = level(f"{WORLDS}:Everything-v0", environment_processes=True)
-    environment = environment_of(env, num_envs=2)
-    first, _ = gymnasium.make(f"{WORLDS}:Everything-v0").reset()
-    seen = environment.reset().observation
-    environment.close()
-    np.testing.assert_array_equal(seen["picture"][1], first["picture"])
-    np.testing.assert_array_equal(seen["text"][1], spaces.hash_words(first["text"]))
-    assert seen["choice"][1].argmax() == first["choice"]

@@ -32,8 +32,8 @@ import grpc
 
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import LEARNER_NAME
+from impala_tf.machine.local_addresses import is_here
 
 _SERVICE = "impala.Rendezvous"
 _MAX_BODY_BYTES = 1 << 16
