@@ -8,11 +8,12 @@ It imitates its own actions, weighted by exp(advantage / temperature). Targets a
 
 from __future__ import annotations
 
-from impala_tf.algorithms.impala import Repeated, estimate
+from impala_tf.algorithms.impala import estimate
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf  # TensorFlow, imported when it is used: launchers read this file, too
-from impala_tf.learner.transitions import Objective, Transitions
+from impala_tf.learner.batch_uses import Ring
+from impala_tf.learner.losses import Objective, Transitions
 
 TEMPERATURE, LARGEST_WEIGHT = 1.0, 20.0
 
@@ -25,7 +26,7 @@ def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> 
 
 ALGORITHM = Algorithm(
     about="advantage-weighted regression (arXiv 1910.00177)",
-    uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
+    uses=lambda step, spec, config: Ring(config.optimizer.updates_per_batch, 1),
     estimate=estimate,
     objective=objective,
     defaults={"entropy_cost": 0.0, "entropy_cost_end": 0.0},

@@ -102,12 +102,12 @@ def submit(given: Given) -> int:
     from impala_tf.frontend.engines import registry
     from impala_tf.frontend.engines.engine import Hooks
     from impala_tf.frontend.runner import ClusterError
-    from impala_tf.learner import callbacks
+    from impala_tf.learner import user_callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import mirroring, run_folder
 
     config, spec = _checked(given)
-    callbacks.load(config.run)
+    user_callbacks.load(config.run)
     if config.run.mirror:
         mirroring.check(config.run.mirror)
         if config.run.fresh:

@@ -94,8 +94,8 @@ class ActorGradient(NamedTuple):
 
     parameter_version: Array  # int64 [1]: of the parameters that chose the actions
     gradients: Nest  # a tuple, float32 [1, ...] for each trainable variable of the agent
-    stats: Array  # float32 [1, S]: the fields of learner.policy.PolicyStats
-    num_played: Array  # int32 [1]: `returns.played_steps` of the unroll
+    stats: Array  # float32 [1, S]: the fields of learner.policy_step.PolicyStats
+    num_played: Array  # int32 [1]: `n_step_returns.played_steps` of the unroll
     actor: Nest = ()  # int32 [1]: as in Unroll
 
 

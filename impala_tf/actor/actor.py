@@ -10,9 +10,9 @@ import numpy as np
 import tree
 
 from impala_tf.actor.acting import Acting
+from impala_tf.agents.exploration import QLearning
 from impala_tf.agents.interface import AgentInterface, array_specs
-from impala_tf.agents.q_learning import QLearning
-from impala_tf.agents.returns import played_steps
+from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.environments.observations import ObservationLayout, layout_of
 from impala_tf.types import (
     ActorReport,

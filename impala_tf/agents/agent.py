@@ -12,14 +12,7 @@ from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribu
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.interface import array_specs, interface_of
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.config import (
-    AgentComposition,
-    AgentConfig,
-    HeadsName,
-    check_observation,
-    composition,
-    plug_ins,
-)
+from impala_tf.config import AgentConfig, check_observation, composition, plug_ins
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
     EnvironmentSpec,
@@ -35,19 +28,15 @@ LAST_REWARD_LIMIT = 1.0
 
 
 class Agent(snt.Module):
-    """The network of one composition (see `config.AGENTS`).
+    """The network that a config describes, of a composition (see `config.AGENTS`).
 
     Each part of an observation has its own torso: the composition's for images, others for vectors
-    and texts (see `torsos.make_torso`). Their features are concatenated.
+    and texts (see `torsos.make_torso`). Their features are concatenated. Variables are created at
+    the first step.
 
     Args:
-      composition: torso, core and inputs.
+      config: the agent's flags.
       spec: the level's specification.
-      init: the initial weights of all layers.
-      normalizes: whether images and vectors are normalised element by element.
-      width_scale: multiplies the channels of convolutions.
-      heads: a policy and a baseline, or Q-values.
-      layer_norm: whether torsos have LayerNorm (see `torsos.make_torso`).
 
     Attributes:
       interface: what actors have to know about the agent.
@@ -60,52 +49,44 @@ class Agent(snt.Module):
         there are several. Where it is None, images are scaled to [0, 1], and vectors are unchanged.
     """
 
-    def __init__(
-        self,
-        composition: AgentComposition,
-        spec: EnvironmentSpec,
-        init: torsos.Initialization = torsos.USUAL_INITIALIZATION,
-        normalizes: bool = False,
-        width_scale: int = 1,
-        heads: HeadsName = "policy",
-        layer_norm: bool = False,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        self.interface = interface_of(composition.core, heads, spec.actions)
+    def __init__(self, config: AgentConfig, spec: EnvironmentSpec) -> None:
+        super().__init__(name=re.sub(r"\W", "_", config.agent_name))
+        parts = composition(config.agent_name).with_core(config.core)
+        init = torsos.initialization(config.initialization)
+        self.interface = interface_of(parts.core, config.heads, spec.actions)
         self.has_q_values = self.interface.has_q_values
         self.distribution: Distribution = (
             EpsilonGreedy(spec.actions.sizes[0])
             if self.has_q_values
             else distribution_of(spec.actions)
         )
+        normalizes = config.observation_normalization == "elementwise"
         self.observation_normalizer = tf.nest.map_structure(
             lambda part: _normalizer(part) if normalizes else None, spec.observation
         )
-        self._observes_last = composition.observes_last_action_and_reward
+        self._observes_last = parts.observes_last_action_and_reward
+        kinds = {part.kind for part in parts_of(spec.observation).values()}
+        self.suits_xla = not (plug_ins.is_own(parts.torso.name) or "text" in kinds)
 
         def torso_of_each_part() -> Nest:
             return tf.nest.map_structure(
                 lambda part: torsos.make_torso(
-                    composition.torso, part, init.hidden, width_scale, layer_norm
+                    parts.torso, part, init.hidden, config.width_scale, config.layer_norm
                 ),
                 spec.observation,
             )
 
-        parts = parts_of(spec.observation).values()
-        self.suits_xla = not (
-            plug_ins.is_own(composition.torso.name) or any(part.kind == "text" for part in parts)
-        )
         self._torso = torso_of_each_part()
-        is_separate = composition.separate_baseline and not self.has_q_values
+        is_separate = parts.separate_baseline and not self.has_q_values
         with tf.name_scope("baseline"):
             self._baseline_torso = torso_of_each_part() if is_separate else None
-        self._core = networks.CORES[composition.core]()
+        self._core = networks.CORES[parts.core]()
         self.num_levels = len(spec.levels)
+        num_logits = self.distribution.num_logits
         self._heads: networks.Heads | networks.QHeads = (
-            networks.QHeads(self.distribution.num_logits, heads == "dueling", init)
+            networks.QHeads(num_logits, config.heads == "dueling", init)
             if self.has_q_values
-            else networks.Heads(spec.actions, self.distribution.num_logits, init, self.num_levels)
+            else networks.Heads(spec.actions, num_logits, init, self.num_levels)
         )
         self._torso_dtype = tf.float32
 
@@ -257,16 +238,7 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
       ConfigError: the agent does not accept the level's observations.
     """
     check_observation(config.agent_name, spec)
-    agent = Agent(
-        composition(config.agent_name).with_core(config.core),
-        spec,
-        torsos.initialization(config.initialization),
-        config.observation_normalization == "elementwise",
-        config.width_scale,
-        config.heads,
-        config.layer_norm,
-        name=re.sub(r"\W", "_", config.agent_name),
-    )
+    agent = Agent(config, spec)
     zeros = tf.nest.map_structure(
         lambda t: tf.zeros(t.shape, t.dtype), layout_of(spec).network_specs(1)
     )

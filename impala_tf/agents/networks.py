@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from impala_tf.agents.interface import LSTM_SIZE
 from impala_tf.agents.sampling import LOG_STD_RANGE
-from impala_tf.agents.torsos import USUAL_INITIALIZATION, Initialization
+from impala_tf.agents.torsos import Initialization
 from impala_tf.types import ActionSpec, Nest, NetworkOutput
 
 _STREAM_SIZE = 256  # units of a dueling head's hidden layers
@@ -89,9 +89,7 @@ class QHeads(snt.Module):
       init: the initial weights of the layers.
     """
 
-    def __init__(
-        self, num_actions: int, dueling: bool, init: Initialization = USUAL_INITIALIZATION
-    ) -> None:
+    def __init__(self, num_actions: int, dueling: bool, init: Initialization) -> None:
         super().__init__()
 
         def stream(last: snt.Linear) -> snt.Module:
@@ -191,8 +189,8 @@ class Heads(snt.Module):
         self,
         actions: ActionSpec,
         num_logits: int,
-        init: Initialization = USUAL_INITIALIZATION,
-        num_levels: int = 1,
+        init: Initialization,
+        num_levels: int,
     ) -> None:
         super().__init__()
         self._log_std = None

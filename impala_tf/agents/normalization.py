@@ -23,7 +23,7 @@ class ObservationNormalizer(snt.Module):
     The limit is 5 for images, 10 for vectors, and 20 for images of codes.
 
     Mean and standard deviation are variables that are not trained: the learner estimates them (see
-    `learner.statistics`) and sends them to actors with the parameters. Until then, images are
+    `learner.moments`) and sends them to actors with the parameters. Until then, images are
     scaled to [0, 1] and vectors are unchanged.
 
     Args:

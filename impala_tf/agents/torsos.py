@@ -23,13 +23,10 @@ class Initialization(NamedTuple):
     baseline: snt.initializers.Initializer | None = None
 
 
-USUAL_INITIALIZATION = Initialization()
-
-
 def initialization(name: str) -> Initialization:
     """Returns the initial weights that --initialization names."""
     if name == "default":
-        return USUAL_INITIALIZATION
+        return Initialization()
     gains = (math.sqrt(2.0), 0.01, 1.0)
     return Initialization(*map(snt.initializers.Orthogonal, gains))
 
@@ -317,24 +314,25 @@ def own_torso(name: str, part: ObservationSpec) -> snt.Module:
       ConfigError: it cannot be made, is not a Sonnet module, or does not return float32
         [B, features].
     """
-    make = plug_ins.load("agent_name", name)
-    problem = f"--agent_name={name}: "
-    try:
-        torso = make()
-    except Exception as error:
-        raise ConfigError(f"{problem}raised {plug_ins.raised(error)}") from error
-    if not isinstance(torso, snt.Module):
-        raise ConfigError(f"{problem}must make a sonnet.Module, but made a {type(torso).__name__}")
     shape = ", ".join(map(str, ("B", *part.shape)))
     try:
+        torso = plug_ins.load("agent_name", name)()
         features = torso(tf.zeros((2, *part.shape), tf.float32))
+    except ConfigError:
+        raise
     except Exception as error:
-        raise ConfigError(f"{problem}raised for [{shape}]: {plug_ins.raised(error)}") from error
+        problem = f"raised for [{shape}]: {plug_ins.raised(error)}"
+        raise ConfigError(f"--agent_name={name}: {problem}") from error
     is_float32 = isinstance(features, tf.Tensor) and features.dtype == tf.float32
+    if not isinstance(torso, snt.Module):
+        raise ConfigError(
+            f"--agent_name={name}: must make a sonnet.Module, not a {type(torso).__name__}"
+        )
     if not is_float32 or features.shape.rank != 2 or features.shape[0] != 2:
         got = getattr(features, "shape", type(features).__name__)
         raise ConfigError(
-            f"{problem}must return float32 [B, features], but for [{shape}] with B=2 returned {got}"
+            f"--agent_name={name}: must return float32 [B, features], but for [{shape}] with B=2"
+            f" returned {got}"
         )
     return torso
 

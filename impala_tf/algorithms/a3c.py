@@ -12,7 +12,7 @@ from typing import Any
 from impala_tf.algorithms import impala
 from impala_tf.config import Config, to_dict
 from impala_tf.config.algorithms import Algorithm, learns_a_policy
-from impala_tf.learner.transitions import BatchUses
+from impala_tf.learner.batch_uses import BatchUses
 from impala_tf.types import EnvironmentSpec
 
 
@@ -23,32 +23,24 @@ def _step(*arguments: Any) -> Any:
 
 
 def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
-    process, flags = config.process, to_dict(config)
-    problems = learns_a_policy(config, spec)
-    if process.synchronization != "none":
-        problems.append(
-            f"--synchronization={process.synchronization}: a3c is asynchronous; leave it out"
-        )
-    if process.inference == "learner":
-        problems.append("--inference=learner: a3c's actors have the network anyway; leave it out")
-    problems += [
-        f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
-        for name, fits, right in (
-            ("observation_normalization", ("none",), "give none"),
-            ("value_normalization", ("none",), "give none"),
-            ("advantage_scaling", ("none", "batch"), "give none or batch"),
-            ("updates_per_batch", (1,), "give 1"),
-            ("learning_rate_schedule", ("linear", "constant"), "give linear or constant"),
-            ("entropy_cost_end", (config.loss.entropy_cost,), "give the value of --entropy_cost"),
-        )
-        if flags[name] not in fits
+    flags = to_dict(config)
+    possible: dict[str, list[Any]] = {
+        "synchronization": ["none"],
+        "inference": ["actor"],
+        "observation_normalization": ["none"],
+        "value_normalization": ["none"],
+        "advantage_scaling": ["none", "batch"],
+        "updates_per_batch": [1],
+        "learning_rate_schedule": ["linear", "constant"],
+        "entropy_cost_end": [flags["entropy_cost"]],
+        "batch_size": [flags["envs_per_actor"]],
+    }
+    return learns_a_policy(config, spec) + [
+        f"--{name}={flags[name]}: a3c's actors compute gradients alone, each of one actor's"
+        f" unrolls and once; leave it out, or give {' or '.join(map(str, values))}"
+        for name, values in possible.items()
+        if flags[name] not in values
     ]
-    if config.optimizer.batch_size != process.envs_per_actor:
-        problems.append(
-            f"--batch_size={config.optimizer.batch_size}: a batch of a3c is one actor's unrolls, so"
-            f" it must equal --envs_per_actor={process.envs_per_actor}; leave --batch_size out"
-        )
-    return problems
 
 
 ALGORITHM = Algorithm(

@@ -8,15 +8,12 @@ clipping, this is IMPALA. From IMPACT it takes the ring of batches, but not the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from impala_tf.algorithms import impala
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf
-from impala_tf.learner import device
-from impala_tf.learner.transitions import BatchUses, Minibatch, Objective, Transitions
-from impala_tf.types import Unroll
+from impala_tf.learner.batch_uses import Ring
+from impala_tf.learner.losses import Objective, Transitions
 
 _MAX_LOG_RATIO = 20.0  # keeps ratios finite
 
@@ -45,34 +42,6 @@ def clipped_surrogate(ratios: tf.Tensor, advantages: tf.Tensor, epsilon: float) 
         return Objective(plain, tf.zeros_like(plain, tf.bool))
     clipped = tf.clip_by_value(ratios, 1.0 - epsilon, 1.0 + epsilon) * advantages
     return Objective(tf.minimum(plain, clipped), clipped < plain)
-
-
-class Ring(BatchUses):
-    """A ring buffer of batches: the uses of a batch are spread evenly over later arrivals.
-
-    With 2 uses and a ring of 4, a batch is used when it arrives and when the third batch after it
-    arrives. Until the ring is full, also after a resume, there are fewer steps per arrival.
-
-    Args:
-      uses: how often each batch is used.
-      capacity: how many batches the ring holds.
-    """
-
-    def __init__(self, uses: int, capacity: int) -> None:
-        self._ages = [use * (capacity - 1) // max(uses - 1, 1) for use in range(uses)]
-        # Newest first, each with the number of learners that had a batch of that age.
-        self._batches: list[tuple[Unroll | None, int]] = []
-
-    def arrival(
-        self, batch: Unroll | None, learners: int
-    ) -> Iterator[tuple[Minibatch | None, int]]:
-        """Yields the new batch, then older ones."""
-        if batch is not None:
-            batch = device.put(batch)
-        self._batches = [(batch, learners), *self._batches[: self._ages[-1]]]
-        for age in self._ages[: 1 + sum(age < len(self._batches) for age in self._ages[1:])]:
-            used, learners = self._batches[age]
-            yield (None if used is None else Minibatch(used)), learners
 
 
 ALGORITHM = Algorithm(

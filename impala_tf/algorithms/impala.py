@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf
 from impala_tf.learner import vtrace
-from impala_tf.learner.transitions import (
-    BatchUses,
-    Estimates,
-    Minibatch,
-    Objective,
-    Transitions,
-)
-from impala_tf.types import Unroll
+from impala_tf.learner.batch_uses import Ring
+from impala_tf.learner.losses import Estimates, Objective, Transitions
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
@@ -37,27 +29,9 @@ def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> 
     return Objective(steps.log_probs * advantages, tf.zeros_like(steps.valid))
 
 
-class Repeated(BatchUses):
-    """Every batch is used several times in a row.
-
-    Args:
-      uses: how often each batch is used.
-    """
-
-    def __init__(self, uses: int) -> None:
-        self._uses = uses
-
-    def arrival(
-        self, batch: Unroll | None, learners: int
-    ) -> Iterator[tuple[Minibatch | None, int]]:
-        """Yields the batch `uses` times."""
-        for _ in range(self._uses):
-            yield (None if batch is None else Minibatch(batch)), learners
-
-
 ALGORITHM = Algorithm(
     about="V-trace policy gradient (arXiv 1802.01561)",
-    uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
+    uses=lambda step, spec, config: Ring(config.optimizer.updates_per_batch, 1),
     estimate=estimate,
     objective=objective,
     # Measured, see sandbox/vectors.md. Nothing is clipped, so a batch has two uses, not eight.

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import numpy as np
-import tree
-
 from impala_tf.algorithms import appo
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import Algorithm
 from impala_tf.lazy import tf
-from impala_tf.learner import device, vtrace
-from impala_tf.learner.transitions import (
-    BatchUses,
-    Estimates,
-    Minibatch,
-    Objective,
-    Transitions,
-)
-from impala_tf.types import Nest, Unroll
+from impala_tf.learner import vtrace
+from impala_tf.learner.batch_uses import Epochs
+from impala_tf.learner.losses import Estimates, Objective, Transitions
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
@@ -45,40 +34,6 @@ def lambda_estimates(steps: Transitions, lambda_: float) -> Estimates:
 def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:
     """Returns the clipped surrogate (equation 7) of the ratio to the behaviour policy; [T, B]."""
     return appo.clipped_surrogate(appo.ratio(steps), advantages, config.surrogate_clipping)
-
-
-class Epochs(BatchUses):
-    """Every batch is prepared, then used in several epochs of shuffled minibatches.
-
-    Args:
-      prepare: returns what the gradient steps need from the whole batch, arrays [B, T].
-      epochs: how often each batch is used.
-      minibatches: the number of minibatches, of whole unrolls, per epoch.
-      seed: the seed for shuffling.
-    """
-
-    def __init__(
-        self, prepare: Callable[[Unroll], Nest], epochs: int, minibatches: int, seed: int
-    ) -> None:
-        self._prepare = prepare
-        self._epochs = epochs
-        self._minibatches = minibatches
-        self._rng = np.random.default_rng(seed)
-
-    def arrival(
-        self, batch: Unroll | None, learners: int
-    ) -> Iterator[tuple[Minibatch | None, int]]:
-        """Yields the minibatches of all epochs."""
-        if batch is None:
-            yield from [(None, learners)] * (self._epochs * self._minibatches)
-            return
-        batch = device.put(batch)  # once: every minibatch takes its rows from all of it
-        whole = Minibatch(batch, self._prepare(batch))
-        for _ in range(self._epochs):
-            order = self._rng.permutation(len(batch.parameter_version))
-            for rows in np.array_split(order, self._minibatches):
-                indices = tf.constant(rows, tf.int32)
-                yield tree.map_structure(lambda a, i=indices: tf.gather(a, i), whole), learners
 
 
 ALGORITHM = Algorithm(

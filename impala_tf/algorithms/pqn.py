@@ -12,7 +12,7 @@ from typing import Any
 from impala_tf.algorithms import ppo
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import Algorithm, learns_q_values
-from impala_tf.learner.transitions import Estimates, Transitions
+from impala_tf.learner.losses import Estimates, Transitions
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
@@ -25,7 +25,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
 
 
 def _step(*arguments: Any) -> Any:
-    from impala_tf.learner.q_values import UnrollQStep  # imports TensorFlow
+    from impala_tf.learner.q_step import UnrollQStep  # imports TensorFlow
 
     return UnrollQStep(*arguments)
 

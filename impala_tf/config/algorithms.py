@@ -71,8 +71,9 @@ class Algorithm:
       about: one line for --help, with the source.
       uses: takes (GradientStep, EnvironmentSpec, Config); returns the `BatchUses`.
       step: takes (Agent, ObservationLayout, Config, LearnerGroup); returns the `GradientStep`.
-        Its statistics are columns of `monitoring.metrics.METRICS`; gradient_norm, policy_lag_mean
-        and policy_lag_max are among them. None: the step of a policy, made from the next three.
+        Its statistics, `STATS`, are columns of `monitoring.metrics.METRICS`; gradient_norm,
+        policy_lag_mean and policy_lag_max are among them. None: the step of a policy, made from
+        the next three.
       estimate: takes (Transitions, LossConfig); returns the `Estimates` of a policy's losses, or
         of Q-values that are learned from unrolls.
       objective: takes (Transitions, advantages, LossConfig); returns a policy's `Objective`.

@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.agents.returns import played_steps
+from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.policy import PolicyGradients, PolicyStats, policy_stats
-from impala_tf.learner.step import GradientStep, Learned, batched
-from impala_tf.learner.transitions import Minibatch
+from impala_tf.learner.batch_uses import Minibatch
+from impala_tf.learner.gradient_step import GradientStep, Learned, batched
+from impala_tf.learner.policy_step import PolicyGradients, PolicyStats, policy_stats
 from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Sent, Unroll
 
 PushGradient = Callable[[ActorGradient, list[Episode], ActorReport], None]
@@ -55,6 +55,8 @@ class GradientSender:
 
 class ActorGradientStep(GradientStep):
     """Applies gradients of actors. For arguments and attributes see `GradientStep`."""
+
+    STATS = PolicyStats
 
     def minibatch_specs(self, spec: EnvironmentSpec) -> ActorGradient:
         """Returns an ActorGradient [1, ...] of tf.TensorSpec."""

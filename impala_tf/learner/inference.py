@@ -17,7 +17,7 @@ from impala_tf.actor.acting import Codecs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.interface import Policy
 from impala_tf.agents.policy import compile_policy
-from impala_tf.learner.inspection import Inspector
+from impala_tf.learner.inspection import check_steps
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import AgentOutput, EnvironmentSpec, Nest
 
@@ -63,7 +63,6 @@ class InferenceService:
         self._patience_s = patience_s
         self._together: Callable[[], int] | None = None
         self._codecs = Codecs(agent.interface, spec)
-        self._inspector = Inspector(spec, max_policy_lag=0)  # a question has no lag
         self._policies: dict[int, Policy] = {}  # by number of environments
         self._version: int | None = None
         self._questions: deque[_Question] = deque()
@@ -143,7 +142,7 @@ class InferenceService:
         for question in questions:
             try:
                 inputs = self._codecs.question.decode(question.num_envs, question.tensors)
-                self._inspector.check_steps(inputs[0])
+                check_steps(self._spec, inputs[0])
             except (DecodeError, RefusedUnroll) as error:
                 _fail(question, error)
             else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tree
 
+from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import parts_of
 from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.transport import RefusedUnroll, RefusedVersion
@@ -30,23 +31,15 @@ class Inspector:
 
     Args:
       spec: the level's specification.
-      max_policy_lag: how many batches the parameters that chose the actions may lag behind the
-        learner's; None: any number.
-      steps_per_batch: gradient steps per batch, each of which makes a new parameter version.
-      steps_per_gradient: agent steps behind a gradient that an actor sends.
+      config: the run's config.
     """
 
-    def __init__(
-        self,
-        spec: EnvironmentSpec,
-        max_policy_lag: int | None,
-        steps_per_batch: int = 1,
-        steps_per_gradient: int = 0,
-    ) -> None:
-        self._spec = spec
-        self._max_policy_lag = max_policy_lag
-        self._steps_per_batch = steps_per_batch
-        self._steps_per_gradient = steps_per_gradient
+    def __init__(self, spec: EnvironmentSpec, config: Config) -> None:
+        self._spec, optimizer = spec, config.optimizer
+        # For a replay, old steps are as good as new ones.
+        self._any_age = algorithm(config.loss.algorithm).replays
+        self._steps_per_batch = optimizer.updates_per_batch * optimizer.minibatches
+        self._most_played = optimizer.batch_size * optimizer.unroll_length
 
     def check(self, sent: Sent, parameter_version: int) -> None:
         """Checks what an actor sent.
@@ -66,32 +59,16 @@ class Inspector:
             if array.size and not (array.min() >= -most and array.max() <= most):
                 raise RefusedUnroll(f"{name}: NaN, infinite or beyond {most:g}")
         if isinstance(sent, ActorGradient):
-            _check_range("num_played", sent.num_played, self._steps_per_gradient + 1)
+            _check_range("num_played", sent.num_played, self._most_played + 1)
         else:
             self._check_unroll(sent)
 
     def _check_unroll(self, unroll: Unroll) -> None:
         if not isinstance(unroll.td_errors, tuple) and unroll.td_errors.min() < 0:
             raise RefusedUnroll("td_errors: below 0")
-        self._check_actions("action", unroll.agent_outputs.action)
-        self.check_steps(unroll.env_outputs)
+        _check_actions(self._spec, "action", unroll.agent_outputs.action)
+        check_steps(self._spec, unroll.env_outputs)
         _check_range("level", unroll.level, len(self._spec.levels))
-
-    def check_steps(self, env_outputs: EnvOutput) -> None:
-        """Checks indices that a network looks up: a wrong one would make the whole batch fail.
-
-        Args:
-          env_outputs: arrays [N, ...] of steps, in any layout, whose shapes and dtypes are known to
-            be right.
-
-        Raises:
-          RefusedUnroll: an index is out of range; the message says which.
-        """
-        self._check_actions("last_action", env_outputs.last_action)
-        observation = parts_of(env_outputs.observation)
-        for name, part in parts_of(self._spec.observation).items():
-            if part.kind == "text":
-                _check_range(f"observation {name}, words", observation[name], WORD_BUCKETS + 1)
 
     def _check_version(self, versions: np.ndarray, current: int) -> None:
         lowest, highest = int(versions.min()), int(versions.max())
@@ -101,19 +78,36 @@ class Inspector:
                 f" learner, which may have resumed from a checkpoint, has {current}"
             )
         lag = (current - lowest) // self._steps_per_batch
-        if self._max_policy_lag is not None and lag > self._max_policy_lag:
+        if lag > MAX_POLICY_LAG and not self._any_age:
             raise RefusedVersion(
-                f"made with parameters that are {lag} updates old; the limit is"
-                f" {self._max_policy_lag}"
+                f"made with parameters that are {lag} updates old; the limit is {MAX_POLICY_LAG}"
             )
 
-    def _check_actions(self, name: str, actions: np.ndarray) -> None:
-        spec = self._spec.actions
-        if spec.kind == "discrete":
-            _check_range(name, actions, spec.sizes[0])
-        elif spec.kind == "multi_discrete":
-            for index, size in enumerate(spec.sizes):
-                _check_range(f"{name} {index}", actions[..., index], size)
+
+def check_steps(spec: EnvironmentSpec, env_outputs: EnvOutput) -> None:
+    """Checks indices that a network looks up: a wrong one would make the whole batch fail.
+
+    Args:
+      spec: the level's specification.
+      env_outputs: arrays [N, ...] of steps, in any layout, whose shapes and dtypes are known to be
+        right.
+
+    Raises:
+      RefusedUnroll: an index is out of range; the message says which.
+    """
+    _check_actions(spec, "last_action", env_outputs.last_action)
+    observation = parts_of(env_outputs.observation)
+    for name, part in parts_of(spec.observation).items():
+        if part.kind == "text":
+            _check_range(f"observation {name}, words", observation[name], WORD_BUCKETS + 1)
+
+
+def _check_actions(spec: EnvironmentSpec, name: str, actions: np.ndarray) -> None:
+    if spec.actions.kind == "discrete":
+        _check_range(name, actions, spec.actions.sizes[0])
+    elif spec.actions.kind == "multi_discrete":
+        for index, size in enumerate(spec.actions.sizes):
+            _check_range(f"{name} {index}", actions[..., index], size)
 
 
 def _floats(sent: Sent) -> Iterator[tuple[str, np.ndarray]]:

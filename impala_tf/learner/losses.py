@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import tensorflow as tf
-
-from impala_tf.agents.distributions import Distribution
-from impala_tf.agents.returns import clip_rewards
+from impala_tf.agents.n_step_returns import clip_rewards
 from impala_tf.config import LossConfig, algorithm
+from impala_tf.lazy import tf  # records of algorithms are read without it
 from impala_tf.learner import vtrace
-from impala_tf.learner.transitions import Estimates, Transitions
 from impala_tf.types import AgentOutput, EnvOutput
+
+if TYPE_CHECKING:
+    from impala_tf.agents.distributions import Distribution
+
+
+class Transitions(NamedTuple):
+    """The transitions of a batch, time-major. Index t is the transition from step t to t + 1."""
+
+    rewards: tf.Tensor  # float32 [T, B]: clipped by --reward_clipping
+    discounts: tf.Tensor  # float32 [T, B]: gamma, or 0 where the episode terminated
+    valid: tf.Tensor  # bool [T, B]: False where the environment was reset instead of stepped
+    entropy: tf.Tensor  # float32 [T, B]: of pi in nats, gradients flow
+    kl: tf.Tensor  # float32 [T, B]: KL(mu || pi) in nats; mu is the behaviour policy
+    log_probs: tf.Tensor  # float32 [T, B]: log pi(a|x), gradients flow
+    behaviour_log_probs: tf.Tensor  # float32 [T, B]: log mu(a|x)
+    values: tf.Tensor  # float32 [T, B]: V(x_t) in units of the rewards, gradients flow
+    bootstrap_value: tf.Tensor  # float32 [B]: V(x_T)
+
+
+class Estimates(NamedTuple):
+    """An algorithm's estimates. Gradients do not flow through any field."""
+
+    advantages: tf.Tensor  # float32 [T, B]: weights of the policy gradient, before scaling
+    value_targets: tf.Tensor  # float32 [T, B], in units of the rewards
+    # float32 [T, B]: the clipped pi / mu by which the advantages are already multiplied; 1 if none
+    importance: tf.Tensor | float = 1.0
+
+
+class Objective(NamedTuple):
+    """The objective that the policy maximises."""
+
+    values: tf.Tensor  # float32 [T, B], gradients flow
+    clipped: tf.Tensor  # bool [T, B]: where the ratio was clipped, so that no gradient flows
 
 
 class Scales(NamedTuple):

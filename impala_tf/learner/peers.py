@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import time
@@ -14,9 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.config.addresses import split_host_port
-from impala_tf.learner.group import LearnerGroup
-
-_log = logging.getLogger("impala_tf.learner")
+from impala_tf.learner.learner_group import LearnerGroup
 
 
 class ControlFlags(NamedTuple):
@@ -29,25 +26,16 @@ class ControlFlags(NamedTuple):
     regroup: bool = False  # stop, and restart with a different group of learners
 
 
-class Limits(NamedTuple):
-    """Timeouts of a learner, in seconds."""
-
-    # Learners that wait for batches meet this often, to notice a lost peer or a stop.
-    meet_s: float = 1.0
-    # The group updates without the batch of a learner that has had none for this long.
-    patience_s: float = 60.0
-    warn_s: float = 30.0
-    warn_again_s: float = 60.0
-    # A learner that spends this long in one gradient step hangs, or waits for one that does. It
-    # exits, so that the group restarts. The first update takes longer, because learners compile.
-    hung_s: float = 100.0
-    first_hung_s: float = 400.0
-    # Learners notice a lost peer at different times. Each keeps its port open for this long, so
-    # that slower peers do not count it as lost, too.
-    late_s: float = 2.0
-
-
-LIMITS = Limits()
+MEET_S = 1.0
+"""Learners that wait for batches meet this often, in seconds, to notice a lost peer or a stop."""
+PATIENCE_S = 60.0
+"""The group updates without the batch of a learner that has had none for this long."""
+HUNG_S, FIRST_HUNG_S = 100.0, 400.0
+"""A learner that spends this long in one gradient step hangs, or waits for one that does. It exits,
+so that the group restarts. The first update takes longer, because learners compile."""
+LATE_S = 2.0
+"""Learners notice a lost peer at different times. Each keeps its port open for this long, so that
+slower peers do not count it as lost, too."""
 
 
 def exchange(
@@ -100,7 +88,6 @@ class Peers:
     Args:
       group: the group of learners.
       hosts: host:port of every learner of the group, by rank.
-      limits: the timeouts.
       clock: returns the time in seconds.
       answers: returns whether the learner at a host:port answers.
     """
@@ -109,23 +96,20 @@ class Peers:
         self,
         group: LearnerGroup,
         hosts: Sequence[str],
-        limits: Limits = LIMITS,
         clock: Callable[[], float] = time.monotonic,
         answers: Callable[[str], bool] = answers,
     ) -> None:
         self.group = group
         self._hosts = hosts
-        self._limits = limits
         self._clock = clock
         self._answers = answers
         self._others = [rank for rank in range(group.size) if rank != group.rank]
         self._activity: tuple[Literal["waits", "meets", "works"], float] = ("waits", clock())
-        self._hung_s = limits.first_hung_s
+        self._hung_s = FIRST_HUNG_S
         # By rank: which learner has a batch now. The first call of `wait_s` starts the wait,
         # because learners compile before it.
         self._has_batch = [True] * group.size
         self._batch_at = clock()  # when this learner had its last one
-        self._warned_at = float("-inf")
 
     def wait_s(self) -> float:
         """Starts the wait for a batch; returns after how many seconds to `agree` without one."""
@@ -133,14 +117,14 @@ class Peers:
         others_continue = any(self._has_batch) and not self._is_patient()
         self._has_batch = [False] * self.group.size
         self._activity = ("waits", self._clock())
-        return 0.0 if others_continue else self._limits.meet_s
+        return 0.0 if others_continue else MEET_S
 
     def agree(
         self, flags: ControlFlags, played_steps: int | None
     ) -> tuple[ControlFlags, list[int | None]]:
         """Exchanges flags and decides on an update. All learners must call it together.
 
-        The group updates once each learner has a batch, or has had none for `Limits.patience_s`.
+        The group updates once each learner has a batch, or has had none for PATIENCE_S.
 
         Args:
           flags: this learner's flags.
@@ -167,7 +151,7 @@ class Peers:
     def works(self) -> None:
         """Notes that an update is done. What follows needs no other learner."""
         self._activity = ("works", self._clock())
-        self._hung_s = self._limits.hung_s
+        self._hung_s = HUNG_S
 
     def ends(self) -> None:
         """Notes that training is done. What follows has no time limit."""
@@ -178,19 +162,6 @@ class Peers:
         if self._has_batch[self.group.rank]:
             return 0.0
         return self._clock() - self._batch_at
-
-    def warn(self, actors: Sequence[str]) -> None:
-        """Warns if this learner has waited for `Limits.warn_s`. Call it about once per second.
-
-        Args:
-          actors: the names of the connected actors.
-        """
-        now, starving_s = self._clock(), self.starving_s()
-        if starving_s < self._limits.warn_s or now - self._warned_at < self._limits.warn_again_s:
-            return
-        self._warned_at = now
-        sources = ", ".join(actors) or "actors, but none has connected"
-        _log.warning("no batch for %.0f s; waiting for unrolls from %s", starving_s, sources)
 
     def hung(self) -> str:
         """Returns what hangs, in words, if this learner takes too long for one step; else ''.
@@ -211,7 +182,7 @@ class Peers:
         """Returns the names of the lost learners. Call it before closing this learner's port."""
         gone = [f"{self._names([rank])} at {self._hosts[rank]}" for rank in self._unreachable()]
         if len(self._others) > 1:
-            time.sleep(self._limits.late_s)
+            time.sleep(LATE_S)
         return f"{', '.join(gone)} (no answer)" if gone else "another learner"
 
     def _awaited(self) -> str:
@@ -226,7 +197,7 @@ class Peers:
             return [rank for rank, answers in zip(self._others, alive, strict=True) if not answers]
 
     def _is_patient(self) -> bool:
-        return self.starving_s() < self._limits.patience_s
+        return self.starving_s() < PATIENCE_S
 
     def _note_batch(self) -> None:
         if self._has_batch[self.group.rank]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
@@ -72,8 +73,8 @@ class RunState:
         self._learner.restore_counters(counters)
         self.saved_frames = self._learner.environment_frames
 
-    def save(self) -> None:
-        """Writes a checkpoint.
+    def save(self) -> Path:
+        """Writes a checkpoint, and returns its path.
 
         Raises:
           NotFiniteError: a variable is not finite; nothing is written.
@@ -89,3 +90,4 @@ class RunState:
         }
         self._checkpointer.save(state, self._learner.learner_updates)
         self.saved_frames = self._learner.environment_frames
+        return Path(str(self._checkpointer.latest))

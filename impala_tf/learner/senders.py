@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import tree
 
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.transport import RefusedUnroll
 
@@ -31,11 +32,12 @@ class Senders:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}  # by name, in the order of the actors' first unrolls
         self._refused_until: dict[str, float] = {}
 
     def admit(self, actor: str) -> int:
-        """Returns the number that marks an actor's unrolls (see `Unroll.actor`).
+        """Returns the number that marks an actor's unrolls (see `Unroll.actor`). Thread-safe.
 
         Raises:
           RefusedUnroll: an update was skipped for what it has sent, less than a minute ago.
@@ -44,7 +46,8 @@ class Senders:
             raise RefusedUnroll(
                 f"gradients of earlier ones were not finite; none is taken for {REFUSED_S:.0f} s"
             )
-        return self._numbers.setdefault(actor, len(self._numbers))
+        with self._lock:
+            return self._numbers.setdefault(actor, len(self._numbers))
 
     def explain(self, minibatch: Any, group: LearnerGroup) -> bool:
         """Names and refuses the actors that a skipped gradient step is due to.

@@ -23,25 +23,10 @@ class UnrollQueue(Generic[S]):
     Args:
       specs: what actors send, as tf.TensorSpec without the leading dimension.
       capacity: how many unrolls it holds; `put` waits while the queue is full.
-      newest_version: returns the learner's parameter_version, if batches may hold only unrolls of
-        that version: older ones are dropped when they are taken. None: all versions are used.
-      on_stale: called with the number of dropped unrolls.
-
-    Attributes:
-      drops_stale: whether older unrolls are dropped.
     """
 
-    def __init__(
-        self,
-        specs: S,
-        capacity: int,
-        newest_version: Callable[[], int] | None = None,
-        on_stale: Callable[[int], None] = lambda num_unrolls: None,
-    ) -> None:
+    def __init__(self, specs: S, capacity: int) -> None:
         self._specs = specs
-        self._newest_version = newest_version
-        self._on_stale = on_stale
-        self.drops_stale = newest_version is not None
         flat = tree.flatten(specs)
         self._queue = tf.queue.FIFOQueue(
             capacity, [spec.dtype for spec in flat], [spec.shape for spec in flat]
@@ -59,38 +44,14 @@ class UnrollQueue(Generic[S]):
         except (tf.errors.CancelledError, tf.errors.AbortedError) as error:
             raise QueueClosed("the learner takes no more unrolls") from error
 
-    def take(self, batch_size: int) -> S:
-        """Returns a batch [B, ...] of the oldest unrolls; waits until there are enough.
+    def take(self, count: int) -> S:
+        """Returns the `count` oldest unrolls, [count, ...]; waits until there are enough.
 
         Raises:
-          QueueClosed: the queue was closed and holds fewer unrolls than a batch.
+          QueueClosed: the queue was closed and holds fewer.
         """
-        batch = self._dequeue(batch_size)
-        # During the wait for more, unrolls that were already taken may have become stale.
-        while len(rows := self._fresh_rows(batch)) < batch_size:
-            self._on_stale(batch_size - len(rows))
-            more = self._dequeue(batch_size - len(rows))
-            with tf.device("CPU"):
-                kept = tree.map_structure(lambda part, fresh=rows: tf.gather(part, fresh), batch)
-                batch = tree.map_structure(lambda *parts: tf.concat(parts, axis=0), kept, more)
-        return batch
-
-    def drops(self, batch: S) -> bool:
-        """Returns whether a batch became stale after it was taken; if so, counts it as dropped."""
-        is_stale = len(self._fresh_rows(batch)) < len(batch.parameter_version)
-        if is_stale:
-            self._on_stale(len(batch.parameter_version))
-        return is_stale
-
-    def _fresh_rows(self, batch: S) -> np.ndarray:
-        versions = batch.parameter_version.numpy()
-        if self._newest_version is None:
-            return np.arange(len(versions))
-        return np.flatnonzero(versions == self._newest_version())
-
-    def _dequeue(self, batch_size: int) -> S:
         try:
-            flat = self._queue.dequeue_many(batch_size)
+            flat = self._queue.dequeue_many(count)
         except tf.errors.OpError as error:
             # TensorFlow reports a queue that closes during the call in more than one way.
             if not self._queue.is_closed():
@@ -103,30 +64,38 @@ class UnrollQueue(Generic[S]):
         return int(self._queue.size())
 
     def close(self) -> None:
-        """Closes the queue: `put` raises QueueClosed, and so does `take` when no batch is left."""
+        """Closes the queue: `put` raises QueueClosed, and so does `take` when too few are left."""
         self._queue.close(cancel_pending_enqueues=True)
 
 
 class Batches(Generic[S]):
     """A thread that takes one batch ahead. More would only make batches staler.
 
-    From a queue that drops stale unrolls, it takes a batch only when asked.
+    Where only unrolls of the newest parameters are used, it takes a batch only when asked.
 
     Args:
       queue: the learner's queue.
       batch_size: B.
+      newest_version: returns the learner's parameter_version, if batches may hold only unrolls of
+        that version: older ones are dropped. None: all versions are used.
+      on_stale: called with the number of dropped unrolls.
 
     Attributes:
       closed: whether this was closed, or the queue was closed and no whole batch is left.
     """
 
-    def __init__(self, queue: UnrollQueue[S], batch_size: int) -> None:
+    def __init__(
+        self,
+        queue: UnrollQueue[S],
+        batch_size: int,
+        newest_version: Callable[[], int] | None = None,
+        on_stale: Callable[[int], None] = lambda num_unrolls: None,
+    ) -> None:
         self.closed = False
-        self._queue = queue
-        self._batch_size = batch_size
-        self._takes_ahead = not queue.drops_stale
-        self._is_asked = self._takes_ahead
-        self._wanted = threading.Semaphore(int(self._takes_ahead))
+        self._queue, self._batch_size = queue, batch_size
+        self._newest_version, self._on_stale = newest_version, on_stale
+        self._is_asked = newest_version is None
+        self._wanted = threading.Semaphore(int(self._is_asked))
         self._taken: queues.SimpleQueue[S | Exception] = queues.SimpleQueue()
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
@@ -147,12 +116,13 @@ class Batches(Generic[S]):
             if isinstance(batch, Exception):
                 raise batch
             self._is_asked = False
-            if self._takes_ahead:
+            if self._newest_version is None:
                 self._ask()
                 return batch
             # Since it was taken, the group may have updated without this learner's batch.
-            if not self._queue.drops(batch):
+            if len(self._fresh_rows(batch)) == self._batch_size:
                 return batch
+            self._on_stale(self._batch_size)
         return None
 
     def close(self) -> None:
@@ -169,7 +139,23 @@ class Batches(Generic[S]):
         while True:
             self._wanted.acquire()
             try:
-                self._taken.put(self._queue.take(self._batch_size))
+                self._taken.put(self._take())
             except Exception as failure:
                 self._taken.put(failure)
                 return
+
+    def _take(self) -> S:
+        batch = self._queue.take(self._batch_size)
+        # During the wait for more, unrolls that were already taken may have become stale.
+        while missing := self._batch_size - len(rows := self._fresh_rows(batch)):
+            self._on_stale(missing)
+            more = self._queue.take(missing)
+            with tf.device("CPU"):
+                kept = tree.map_structure(lambda part, fresh=rows: tf.gather(part, fresh), batch)
+                batch = tree.map_structure(lambda *parts: tf.concat(parts, axis=0), kept, more)
+        return batch
+
+    def _fresh_rows(self, batch: S) -> np.ndarray:
+        versions = batch.parameter_version.numpy()
+        newest = versions if self._newest_version is None else self._newest_version()
+        return np.flatnonzero(versions == newest)

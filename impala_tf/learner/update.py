@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,17 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
-from impala_tf.agents.returns import played_steps
+from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import device
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.batch_uses import BatchUses
+from impala_tf.learner.gradient_step import GradientStep
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.optimizers import Schedules
-from impala_tf.learner.policy import PolicyStep
+from impala_tf.learner.policy_step import PolicyStep
 from impala_tf.learner.senders import Senders, unmarked
-from impala_tf.learner.step import GradientStep, StepResult
-from impala_tf.learner.transitions import BatchUses
-from impala_tf.types import EnvironmentSpec, Progress, Sent
+from impala_tf.types import EnvironmentSpec, Nest, Progress, Sent
 
 MAX_SKIPPED_IN_A_ROW = 20
 PIXEL_STATISTICS_STEPS = 50_000
@@ -43,6 +44,7 @@ class Learner:
     Attributes:
       agent: as given.
       uses: how batches are used, with the replay buffer if there is one.
+      total_frames: environment frames of the whole run.
       learner_updates: gradient steps so far, including skipped ones.
       agent_steps: played steps in the batches so far, over all learners.
       environment_frames: environment frames of these steps.
@@ -63,7 +65,7 @@ class Learner:
         self._config = config
         self._group = group
         self._finished = False
-        self._total_frames = config.run.total_environment_frames
+        self.total_frames = config.run.total_environment_frames
         self._schedules = Schedules(config)
         record = algorithm(config.loss.algorithm)
         make_step = record.step or PolicyStep
@@ -108,7 +110,7 @@ class Learner:
     @property
     def done(self) -> bool:
         """Whether the run has reached its total frames, or `finish` was called."""
-        return self._finished or self.environment_frames >= self._total_frames
+        return self._finished or self.environment_frames >= self.total_frames
 
     def finish(self) -> None:
         """Ends the run before its total frames."""
@@ -121,6 +123,11 @@ class Learner:
     def parameters_and_slots(self) -> list[tf.Variable]:
         """Returns all variables that an update changes."""
         return [variable for part in self.trackables().values() for variable in part.variables]
+
+    def digest(self) -> str:
+        """Returns 16 hexadecimal digits that identify all these variables exactly."""
+        arrays = [variable.numpy().tobytes() for variable in self.parameters_and_slots()]
+        return hashlib.sha256(b"".join(arrays)).hexdigest()[:16]
 
     def trackables(self) -> dict[str, tf.Module]:
         """Returns what a checkpoint holds besides `counters`."""
@@ -160,7 +167,8 @@ class Learner:
     def compile(self) -> None:
         """Builds the graphs of the gradient steps now, while actors make the first batch."""
         self._step.compile(self._spec)
-        self._step.compile_observe(self._spec)
+        unrolls = self._step.unroll_specs(self._spec, self._config.optimizer.batch_size)
+        self._step.observations.compile(unrolls.env_outputs)
 
     def update(
         self,
@@ -191,21 +199,20 @@ class Learner:
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         # a3c sends gradients, but it has no statistics of observations.
-        self._step.observe(batch, self._only_lasting)  # type: ignore[arg-type]
+        self._step.observations.observe(batch, self._only_lasting)  # type: ignore[arg-type]
         stats_of_steps, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self.uses.arrival(batch, len(known)):
-            result = self._take_step(minibatch, learners)
+            (taken, kl, steps, *stats), td_errors = self._take_step(minibatch, learners)
             on_step()
-            taken, kl, steps, *stats = result.numbers.numpy().tolist()
             if taken:
                 self._skipped_in_a_row = 0
             else:
                 self._count_skipped(minibatch)
             if taken and minibatch is not None:
-                stats_of_steps.append(type(result.stats)(*stats))
-                self.uses.learned(result.td_errors)
-            if taken and "kl" in result.sums and steps > 0:
+                stats_of_steps.append(self._step.STATS(*stats))
+                self.uses.learned(td_errors)
+            if taken and steps > 0:
                 kls.append(kl / steps)
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
@@ -221,7 +228,7 @@ class Learner:
         """
         return self.agent_steps >= PIXEL_STATISTICS_STEPS
 
-    def _take_step(self, minibatch: Any, learners: int) -> StepResult:
+    def _take_step(self, minibatch: Any, learners: int) -> tuple[list[float], Nest]:
         if minibatch is None:
             if self._masked is None:
                 self._masked = self._step.masked(self._spec)
@@ -229,17 +236,16 @@ class Learner:
         with tf.device("CPU"):
             version = tf.constant(_number(self.parameter_version, np.int64))
             num_learners = tf.constant(_number(learners, np.float32))
-        result = self._step.step(unmarked(minibatch), version, num_learners)
+        numbers, all_reduce_s, td_errors = self._step.step(
+            unmarked(minibatch), version, num_learners
+        )
         if self.all_reduce_s is not None:
-            self.all_reduce_s += float(result.all_reduce_s)
-        self._count_update()
-        return result
-
-    def _count_update(self) -> None:
+            self.all_reduce_s += float(all_reduce_s)
         self.learner_updates += 1
         interval = self._config.loss.target_update_interval
         if interval and self.learner_updates % interval == 0:
             self._step.update_target()
+        return numbers.numpy().tolist(), td_errors
 
     def _count_skipped(self, minibatch: Any) -> None:
         self.updates_skipped += 1

@@ -171,7 +171,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
     """
     from impala_tf.agents.agent import agent_here, unroll_specs
-    from impala_tf.learner.group import LearnerGroup
+    from impala_tf.learner.learner_group import LearnerGroup
     from impala_tf.learner.update import PIXEL_STATISTICS_STEPS, Learner
 
     tensorflow_startup.select_device(config.process.device)

@@ -1,6 +1,6 @@
 """The metrics of a run: the columns of its files, with their meanings.
 
-To add a metric, add a line to _GROUPS, and its value to `learner.policy`, `learner.q_values` or
+To add a metric, add a line to _GROUPS, and its value to `learner.policy_step`, `learner.q_step` or
 `recorder.py`.
 """
 

@@ -12,9 +12,8 @@ from impala_tf import config as configs
 from impala_tf.actor.acting import Acting, Codecs, LearnerActing, OwnActing
 from impala_tf.actor.actor import Actor
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
-from impala_tf.agents.exploration import epsilons_of
+from impala_tf.agents.exploration import QLearning, epsilons_of
 from impala_tf.agents.interface import array_specs, interface_of_config
-from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites

@@ -1,45 +1,73 @@
-"""The learner process."""
+"""The learner process: build, run, close.
+
+    actors --> server --put--> queue --> batches --> learner.update --> store --> server --> actors
+                                                           |
+                                                           '--> recorder --> outputs
+
+`outputs`, of the first learner only, has what a run leaves behind: rows, checkpoints, videos.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import logging
+import math
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
 
 from impala_tf import config as configs
+from impala_tf import transport
+from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs
 from impala_tf.checkpoint import files as checkpoint_files
-from impala_tf.config import Config, ConfigError, Given, config_file, user_commands
-from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.checkpoint.compatibility import signature_of
+from impala_tf.config import Config, Given, config_file
+from impala_tf.learner.actor_gradients import sent_specs
+from impala_tf.learner.conversion import NetworkService
+from impala_tf.learner.inference import InferenceService
+from impala_tf.learner.inspection import Inspector
+from impala_tf.learner.learner_group import (
+    LearnerGroup,
+    LostPeerError,
+    check_equal_flags,
+    join_group,
+)
 from impala_tf.learner.peers import Peers
+from impala_tf.learner.run_state import RunState
 from impala_tf.learner.training_loop import TrainingLoop
-from impala_tf.learner.unroll_queue import Batches
+from impala_tf.learner.unroll_queue import Batches, UnrollQueue
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.machine import process_memory
+from impala_tf.machine import certificates, process_memory
 from impala_tf.machine.process_lifetime import (
     StopRequest,
     raise_descriptor_limit,
     run_interruptibly,
 )
 from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS, Members
+from impala_tf.monitoring import status
 from impala_tf.monitoring.notes import Notes
-from impala_tf.processes import provenance, run_folder
-from impala_tf.processes.common import begin, resume_message
-from impala_tf.processes.learner_parts import LearnerParts
-from impala_tf.processes.status_reporter import EXITING, StatusReporter
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.storage import StorageWatch
+from impala_tf.processes import evaluator, mirroring, provenance, run_folder, warm_start
+from impala_tf.processes.common import begin, credentials_dir, resume_message, seed_of
+from impala_tf.processes.learner_outputs import LearnerOutputs
+from impala_tf.processes.status_reporter import EXITING, StatusReporter, unix_s
 from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
-from impala_tf.transport import LearnerServer
+from impala_tf.transport import PushReport, Session
+from impala_tf.types import EnvironmentSpec, Sent
 
-# How long a learner that is done waits for its actors to call once more, to tell them.
 _FAREWELL_S = 5.0
-_BEST = "the best checkpoint"
+"""How long a learner that is done waits for its actors to call once more, to tell them."""
+
+_STARVING_AFTER_S = 15.0
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -67,12 +95,12 @@ def main(given: Given) -> int:
     members, regroup = Members.from_environment(), threading.Event()
     if members is not None:
         signal.signal(REGROUP_SIGNAL, lambda *_: regroup.set())
-    group = _join_group(config, members)
+    group = join_group(config, members)
     config = configs.replace(config, task=group.members[group.rank])
     try:
-        with _naming_lost_peers(group, lambda: "another learner"):
-            parts = LearnerParts(config, spec, logdir, group)
-            regroups = _learn(parts, stop, regroup.is_set, device, notes.lines)
+        with group.naming_lost_peers(lambda: "another learner"):
+            process = LearnerProcess(config, spec, logdir, group, stop)
+            process.run(device, regroup.is_set, notes.lines)
     except NotFiniteError as error:
         _log.error("%s; %s", error, _newest(logdir))
         return 1
@@ -81,15 +109,14 @@ def main(given: Given) -> int:
         return 1 if members is None else REGROUP
     finally:
         group.close()
-    if parts.callbacks.failure:
-        _log.error("%s; %s", parts.callbacks.failure, _newest(logdir))
+    if process.failure:
+        _log.error("%s; %s", process.failure, _newest(logdir))
         return UNUSABLE_INPUT  # it would raise again after a restart
-    parts.storage.forget(_BEST)  # the checkpoint itself is there
-    if trouble := parts.storage.trouble():
+    if trouble := process.storage.trouble():
         _log.error("%s; %s", trouble["text"], _newest(logdir))
         # The actors know that the run is over, so a restarted learner would wait for them forever.
-        return USELESS if parts.learner.done else 1
-    return REGROUP if regroups else 0
+        return USELESS if process.learner.done else 1
+    return REGROUP if process.regroups else 0
 
 
 def _newest(logdir: Logdir) -> str:
@@ -97,156 +124,369 @@ def _newest(logdir: Logdir) -> str:
     return f"the last good checkpoint is {paths[-1]}" if paths else "there is no good checkpoint"
 
 
-def _learn(
-    parts: LearnerParts,
-    stop: StopRequest,
-    regroup_requested: Callable[[], bool],
-    device: str,
-    notes: Sequence[str],
-) -> bool:
-    """Learns until the end; returns whether another group of learners should continue."""
-    config, group, learner, callbacks = parts.config, parts.group, parts.learner, parts.callbacks
+class LearnerProcess:
+    """A learner, and what connects it with actors, with other learners and with the run's files.
 
-    def save() -> None:
-        parts.run_state.save()
-        with parts.storage.attempt(_BEST):
-            callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
+    Making it restores the newest checkpoint on all ranks, and publishes the parameters. The
+    server's port is bound, but nothing is served before `run`.
 
-    if group.rank == 0:
-        _announce(parts, device)
-        with parts.storage.attempt("a checkpoint"):
-            parts.run_state.save()  # from now on, there is always a checkpoint to resume from
-        parts.storage.may_fail(_BEST)  # the folder is the right one, so only the disk can be full
-    hosts = configs.split(config.process.learner_hosts)
-    peers = Peers(group, [hosts[number] for number in group.members])
-    loop = TrainingLoop(
-        learner,
-        parts.store.publish,
-        parts.recorder,
-        save,
-        peers,
-        config.run.checkpoint_interval_s,
-        parts.storage.attempt,
-        on_update=callbacks.on_update,
-    )
+    Args:
+      config: the run's, resolved; --task is the learner's number.
+      spec: the level's specification.
+      logdir: the run's folder, in which only rank 0 writes.
+      group: the learners of the run.
+      stop: tells whether the process was asked to stop.
 
-    def goes_on_with_others() -> bool:
-        return loop.regroups and not learner.done  # a callback may have ended the run meanwhile
+    Attributes:
+      resumed: whether from a checkpoint.
+      outputs: what rank 0 writes; None on other ranks.
 
-    def learn() -> None:
-        parts.server.start()
+    Raises:
+      ConfigError: a logdir, checkpoint or port that cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvironmentSpec,
+        logdir: Logdir,
+        group: LearnerGroup,
+        stop: StopRequest,
+    ) -> None:
+        self.config, self.spec, self.logdir, self.group = config, spec, logdir, group
+        self._stop = stop
+        configs.check_batches(config)
+        leads = group.rank == 0
+        if leads:
+            mirroring.bring_back(config, spec, logdir, _log.info)
+            run_folder.check_same_run(config, spec, logdir)
+            evaluator.check(config, spec)
+        tf.random.set_seed(seed_of(config.run.seed, "learner"))
+        agent = agent_here(config.agent, spec)
+        specs = sent_specs(agent, spec, config)
+        self.learner = Learner(agent, spec, config, group)
+        self.queue = UnrollQueue(
+            specs._replace(actor=tf.TensorSpec((), tf.int32)), configs.queue_capacity(config)
+        )
+        self.storage = StorageWatch()
+        self.outputs = LearnerOutputs(config, spec, logdir, self.storage) if leads else None
+        replay = self.learner.uses.replay
+        self.recorder = RunRecorder(
+            {} if self.outputs is None else self.outputs.writers,
+            self.queue.size,
+            config.run.metrics_interval_s,
+            None if self.outputs is None else self.outputs.level_rows,
+            None if replay is None else lambda: replay.steps,
+            configs.split(config.run.info_metrics),
+            group.members,
+        )
+        self.run_state = RunState(
+            Checkpointer(logdir.checkpoints, self.learner.trackables()),
+            self.learner,
+            self.recorder,
+            signature_of(config, spec),
+        )
+        self.resumed, self._started_from = False, None
+        if leads:
+            self.resumed = self.run_state.restore(config.run.logdir)
+            if not self.resumed:
+                self._started_from = warm_start.start(config, spec, logdir, self.learner)
+            certificates.ensure(credentials_dir(config))
+        # The ranks wait for each other here, so afterwards all have the credentials.
+        check_equal_flags(config, group)
+        shared = {"run_id": self.run_state.run_id, "counters": self.learner.counters()}
+        self.run_state.adopt(**group.gather(shared)[0])
+        self.learner.synchronize()
+        self.store = transport.ParameterStore()
+        self.store.publish(self.learner.parameter_version, self.learner.parameters())
+        self.inference: InferenceService | None = None
+        if config.process.inference == "learner":
+            seed = seed_of(config.run.seed, "inference", config.process.task)
+            copy = agent_of(config.agent, spec, agent.torso_dtype)
+            self.inference = InferenceService(copy, spec, self.store, seed)
+        self._waits, self._inspector = configs.waits_for_updates(config), Inspector(spec, config)
+        self.server = self._make_server(agent, specs)
+        hosts = configs.split(config.process.learner_hosts)
+        self.peers = Peers(group, [hosts[number] for number in group.members])
+        interval_s = config.run.checkpoint_interval_s
+        self.loop = TrainingLoop(self.learner, self.recorder, self.peers, self, interval_s)
+
+    def _make_server(self, agent: Agent, specs: Sent) -> transport.LearnerServer:
+        config, process = self.config, self.config.process
+        parameters, num_sent = parameter_specs(agent), configs.sent_per_push(config)
+        networks = None
+        if process.inference == "actor":
+            transport.check_parameters(parameters, config.agent.agent_name)
+            if not configs.actors_use_tensorflow(config):
+                networks = NetworkService(agent_of(config.agent, self.spec), self.spec).network
+        terms = transport.RunTerms(
+            run_id=self.run_state.run_id,
+            config_digest=configs.wire_digest(config),
+            sent_specs=specs,
+            parameter_specs=parameters,
+            max_environments=transport.max_environments(specs, num_sent),
+            # The most games that can end in a push, for each of its unrolls.
+            most_episodes=(2 + config.optimizer.unroll_length) * process.envs_per_actor // num_sent,
+            num_levels=len(self.spec.levels),
+            num_infos=len(configs.split(config.run.info_metrics)),
+            run_steps=self.learner.agent_steps,
+        )
+        # Actors work on the unrolls of a batch at a time, and two more.
+        limit = transport.GrantLimit(2 + math.ceil(configs.sent_per_batch(config) / num_sent))
+        service = transport.LearnerService(
+            transport.Pushes(
+                terms,
+                self.put,
+                on_refused=self.recorder.record_refused,
+                grants=transport.Grants() if self._waits else transport.Grants(limit),
+            ),
+            self.store,
+            infer=None if self.inference is None else self.inference.ask,
+            networks=networks,
+            number=process.task,
+            members=self.group.members,
+        )
+        address = configs.split(process.learner_hosts)[process.task]
+        server = transport.LearnerServer(address, credentials_dir(config), service)
+        if self.inference is not None and process.synchronization == "step":
+            self.inference.wait_for(service.num_acting)
+        return server
+
+    def put(self, sent: Sent, report: PushReport) -> None:
+        """Accepts and records unrolls or gradients, or refuses them; see `transport.Pushes`.
+
+        Where actors wait for updates, unrolls of older parameters are stale. They come from actors
+        that waited so long that their unrolls filled in for a lost actor's; with them, every later
+        batch would be late. Batches drop unrolls that become stale in the queue.
+        """
+        version = self.learner.parameter_version
+        number = self.learner.senders.admit(report.actor_name)
+        try:
+            self._inspector.check(sent, version)
+            if self._waits and report.parameter_version != version:
+                self.recorder.record_stale(report.num_unrolls)
+                raise transport.StaleUnroll("stale: the learner has newer parameters by now")
+        except (transport.RefusedVersion, transport.StaleUnroll):
+            self.recorder.record_episodes(report.episodes)  # the games were played
+            raise
+        self.queue.put(sent._replace(actor=np.full(report.num_unrolls, number, np.int32)))
+        self.recorder.record_episodes(report.episodes)
+        self.recorder.record_actor(report.actor)
+
+    # --- what the training loop calls ---
+
+    def follow_update(self, stats: Any) -> None:
+        """Publishes the parameters; `stats` is what `Learner.update` has returned."""
+        self.store.publish(self.learner.parameter_version, self.learner.parameters())
+        if self.outputs is not None:
+            self.outputs.callbacks.on_update(stats)
+
+    def write_row(self, intervals: list[dict[str, Any]]) -> None:
+        """Writes a row from all learners' parts, if there is news."""
+        assert self.outputs is not None
+        with self.storage.attempt("metrics"):
+            before = self.recorder.last_row
+            self.recorder.write_row(intervals, self.learner.progress)
+            if (row := self.recorder.last_row) is not None and row is not before:
+                self.outputs.follow_row(row, self.recorder.window.largest_return)
+
+    def save(self) -> bool:
+        """Writes a checkpoint; returns whether that worked."""
+        assert self.outputs is not None
+        path: Path | None = None
+        with self.storage.attempt("a checkpoint"):
+            path = self.run_state.save()
+        if path is not None:
+            self.outputs.follow_checkpoint(path)
+        return path is not None
+
+    # --- run ---
+
+    def run(
+        self, device: str, regroup_requested: Callable[[], bool], notes: Sequence[str] = ()
+    ) -> None:
+        """Learns until the end.
+
+        Args:
+          device: what it computes on, in words.
+          regroup_requested: returns whether to end so that another group of learners can resume.
+          notes: what the user must know; it may grow.
+        """
+        if self.outputs is not None:
+            self._announce(device)
+            with self.storage.attempt("a checkpoint"):
+                self.run_state.save()  # from now on, there is always a checkpoint to resume from
+        if self.inference is not None:
+            self._stop.on_request(self.inference.close)
+        reporter = StatusReporter(
+            self.logdir.status(self.config.process.task),
+            lambda state: self.status(state, notes),
+            self.storage,
+            self.peers,
+            lambda: self.end_state,
+        )
+        try:
+            with self.group.naming_lost_peers(self.peers.lost), reporter:
+                run_interruptibly(lambda: self._learn(regroup_requested))
+        finally:
+            self._close(reporter.write_end)
+        frames = f"{self.learner.environment_frames:,}"
+        where = f"; checkpoint {self.run_state.latest_checkpoint}" if self.outputs else ""
+        _log.info("%s at %s frames%s", self.end_state, frames, where)
+
+    def _learn(self, regroup_requested: Callable[[], bool]) -> None:
+        learner = self.learner
+        self.server.start()
         learner.compile()
-        parts.recorder.begin(learner.agent_steps, learner.environment_frames)
-        batches = Batches(parts.queue, configs.sent_per_batch(config))
+        self.recorder.begin(learner.agent_steps, learner.environment_frames)
+        batches = Batches(
+            self.queue,
+            configs.sent_per_batch(self.config),
+            (lambda: learner.parameter_version) if self._waits else None,
+            self.recorder.record_stale,
+        )
         # On a stop, the learner stops waiting for a batch, and tells the others at once. The queue
         # itself is closed later: with a GPU, closing it while something waits in it has made other
         # operations fail.
-        stop.on_request(batches.close)
-        loop.run(batches, lambda: stop() or callbacks.stopping, regroup_requested)
-        if any(group.gather(callbacks.stopping)):
+        self._stop.on_request(batches.close)
+        self.loop.run(batches, lambda: self._stop() or bool(self.end_reason), regroup_requested)
+        if any(self.group.gather(bool(self.end_reason))):
             learner.finish()
-        peers.ends()
-        if not goes_on_with_others():
-            callbacks.on_end()
-        if group.size > 1:  # for comparison: all learners must end with the same parameters
-            number = config.process.task
-            _log.info("learner-%d: final parameters %s", number, _digest(learner))
+        self.peers.ends()
+        if self.outputs is not None and not self.regroups:
+            self.outputs.callbacks.on_end()
+        if self.group.size > 1:  # for comparison: all learners must end with the same parameters
+            number = self.config.process.task
+            _log.info("learner-%d: final parameters %s", number, learner.digest())
         if learner.done:
-            parts.server.finish()
-            parts.queue.close()  # tells pushes that wait for room, too
-            if parts.inference is not None:
-                parts.inference.close()
-            _wait_for_actors_to_be_told(parts.server)
+            self.server.finish()
+            self.queue.close()  # tells pushes that wait for room, too
+            if self.inference is not None:
+                self.inference.close()
+            _wait_for_actors_to_be_told(self.server)
 
-    if parts.inference is not None:
-        stop.on_request(parts.inference.close)
-    reporter = StatusReporter(parts, stop, peers, notes)
-    try:
-        with _naming_lost_peers(group, peers.lost), reporter:
-            run_interruptibly(learn)
-    finally:
-        parts.queue.close()
-        parts.server.stop(grace_s=0.5)
-        if parts.evaluator is not None:
-            parts.evaluator.close(lambda: learner.done and not stop() and not callbacks.failure)
-            reporter.write_end()  # with its results
-        parts.recorder.close()
-        if parts.uploads is not None:
-            latest = parts.run_state.latest_checkpoint
-            if latest and parts.evaluator is not None and learner.done:
-                parts.uploads.on_checkpoint(Path(latest))  # again, with its results
-            if learner.done or stop():
-                parts.uploads.close(stop)
-            reporter.write_end()  # with the checkpoints that the mirror lacks
-    _log.info(
-        "%s at %s frames%s",
-        "failed" if callbacks.failure else "done" if learner.done else "stopped",
-        f"{learner.environment_frames:,}",
-        f"; checkpoint {parts.run_state.latest_checkpoint}" if group.rank == 0 else "",
-    )
-    return goes_on_with_others()
+    @property
+    def failure(self) -> str:
+        """Which of the user's callbacks raised what; '' if none did."""
+        return "" if self.outputs is None else self.outputs.callbacks.failure
 
+    @property
+    def end_reason(self) -> str:
+        """Why the run should end before its last frame; '' if it should not."""
+        return "" if self.outputs is None else self.outputs.end_reason
 
-@contextlib.contextmanager
-def _naming_lost_peers(group: LearnerGroup, peers: Callable[[], str]) -> Iterator[None]:
-    """Turns an error of an operation that lost a peer into LostPeerError, with names of `peers`."""
-    try:
-        yield
-    except Exception as error:
-        if not group.is_lost_peer(error):
-            raise
-        raise LostPeerError(peers()) from error
+    @property
+    def end_state(self) -> status.State:
+        """How the run has ended, if no error has ended it."""
+        return "failed" if self.failure else "done" if self.learner.done else "stopped"
 
+    @property
+    def regroups(self) -> bool:
+        """Whether another group of learners should continue."""
+        return self.loop.regroups and not self.learner.done  # a callback may have ended it
 
-def _digest(learner: Learner) -> str:
-    """Returns 16 hexadecimal digits that identify all parameters and optimizer slots exactly."""
-    arrays = [variable.numpy().tobytes() for variable in learner.parameters_and_slots()]
-    return hashlib.sha256(b"".join(arrays)).hexdigest()[:16]
+    def status(self, ended: status.State | None = None, notes: Sequence[str] = ()) -> status.Status:
+        """Returns the contents of status.json.
 
-
-def _join_group(config: Config, told: Members | None) -> LearnerGroup:
-    learners = len(configs.split(config.process.learner_hosts))
-    expected = learners if told is None else len(told.numbers)
-    if away := {} if told is None else told.away_since_unix_s:
-        names = ", ".join(f"learner-{number}" for number in away)
-        _log.warning("training with %d of %d learners, without %s", expected, learners, names)
-    if expected == 1:
-        return LearnerGroup(told)
-    _log.info("waiting for the other learners; %d in all", expected)
-    try:
-        group = HorovodGroup(told)
-    except ImportError:
-        raise ConfigError(
-            f"--learner_hosts: {learners} learners need Horovod; install it with"
-            f" {user_commands.install_horovod(Path(sys.executable))}"
-        ) from None
-    if group.size != expected:
-        raise ConfigError(
-            f"--learner_hosts: names {learners} learners, but Horovod started {group.size};"
-            f" start them with horovodrun -np {learners}"
+        Args:
+          ended: how the run has ended; None: it has not.
+          notes: what the user must know.
+        """
+        learner, config, recorder = self.learner, self.config, self.recorder
+        service, updated_at = self.server.service, self.loop.updated_at
+        state = ended or (
+            "stopping" if self._stop() else "starting" if updated_at is None else "training"
         )
-    return group
+        row, starving_s, starving_since = recorder.last_row, self.peers.starving_s(), None
+        if state == "training" and starving_s >= _STARVING_AFTER_S:
+            starving_since = unix_s(time.monotonic() - starving_s)
+            row = None if row is None else {**row, "agent_steps_per_s": 0.0, "frames_per_s": 0.0}
+        self.storage.look_for(self.logdir.config)
+        ended_early = state == "done" and learner.environment_frames < learner.total_frames
+        replay, checkpoint = learner.uses.replay, self.run_state.latest_checkpoint
+        return status.Status(
+            state=state,
+            level_name=self.spec.level_name,
+            agent_name=config.agent.agent_name,
+            precision=learner.agent.torso_dtype,
+            logdir=str(config.run.logdir),
+            agent_steps=learner.agent_steps,
+            environment_frames=learner.environment_frames,
+            total_environment_frames=learner.total_frames,
+            frames_per_step=self.spec.frames_per_step,
+            queue_capacity=configs.queue_capacity(config) * self.group.size,
+            row=row,
+            wall_time_s=recorder.wall_time_s,
+            last_update_unix_s=None if updated_at is None else unix_s(updated_at),
+            starving_since_unix_s=starving_since,
+            storage_trouble=self.storage.trouble(),
+            num_learners=self.group.size,
+            away_learners=[
+                status.AwayLearner(learner=number, since_unix_s=since_s)
+                for number, since_s in self.group.away_since_unix_s.items()
+            ],
+            refused_actor=service.last_refusal(),
+            replay=None
+            if replay is None
+            else status.ReplayStatus(
+                steps=replay.steps, capacity=replay.capacity, missing=learner.uses.missing_steps
+            ),
+            evaluation=None
+            if self.outputs is None
+            else self.outputs.evaluation(state == "done" and not self._stop()),
+            learners=recorder.last_learner_rows,
+            actors=[_actor_status(actor, learner.parameter_version) for actor in service.actors()],
+            checkpoint=None
+            if checkpoint is None
+            else status.CheckpointStatus(
+                path=checkpoint, environment_frames=self.run_state.saved_frames
+            ),
+            end_reason=self.end_reason if ended_early else "",
+            notes=list(notes),
+        )
+
+    def _close(self, write_status: Callable[[], None]) -> None:
+        self.queue.close()
+        self.server.stop(grace_s=0.5)
+        if self.outputs is not None:
+            self.outputs.close(self.learner.done, self._stop, write_status)
+        self.recorder.close()
+
+    def _announce(self, device: str) -> None:
+        before = provenance.read(self.logdir) if self.resumed else {}
+        frames = self.learner.environment_frames
+        described = provenance.describe(self.config, self.spec, before, frames, device)
+        if started_from := self._started_from or before.get("started_from"):
+            described["started_from"] = started_from
+        write_atomically(self.logdir.config, json.dumps(described, indent=1) + "\n")
+        repeating = config_file.text(provenance.repeating(described))
+        write_atomically(self.logdir.config_file, repeating)
+        _log.info("%s, protocol: %s", self.config.agent.agent_name, self.spec.protocol)
+        _log.info("%s", configs.schedule_line(self.config))
+        if self.resumed:
+            _log.info("%s", resume_message(self.run_state.latest_checkpoint, frames))
+            if change := configs.changes(before.get("flags", {}), self.config):
+                _log.info("%s", change)
+            if missing := self.learner.uses.missing_steps:
+                _log.info("replay: refills; learning resumes in %s agent steps", f"{missing:,}")
 
 
-def _announce(parts: LearnerParts, device: str) -> None:
-    before = provenance.read(parts.logdir) if parts.resumed else {}
-    frames = parts.learner.environment_frames
-    described = provenance.describe(parts.config, parts.spec, before, frames, device)
-    if started_from := parts.started_from or before.get("started_from"):
-        described["started_from"] = started_from
-    write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")
-    write_atomically(parts.logdir.config_file, config_file.text(provenance.repeating(described)))
-    _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)
-    _log.info("%s", configs.schedule_line(parts.config))
-    if parts.resumed:
-        _log.info("%s", resume_message(parts.run_state.latest_checkpoint, frames))
-        if change := configs.changes(before.get("flags", {}), parts.config):
-            _log.info("%s", change)
-        if missing := parts.learner.uses.missing_steps:
-            _log.info("replay: refills; learning resumes in %s agent steps", f"{missing:,}")
+def _actor_status(actor: Session, version: int) -> status.ActorStatus:
+    return status.ActorStatus(
+        name=actor.actor_id,
+        host=actor.host,
+        agent_steps_per_s=actor.report.agent_steps_per_s,
+        environment_restarts=actor.report.environment_restarts,
+        trouble=actor.trouble,
+        parameter_lag=float(max(0, version - actor.parameter_version)),
+        push_wait_fraction=actor.report.push_wait_fraction,
+        last_contact_unix_s=unix_s(actor.last_contact),
+        present=actor.is_present,
+        memory_mb=actor.report.memory_mb,
+    )
 
 
-def _wait_for_actors_to_be_told(server: LearnerServer) -> None:
+def _wait_for_actors_to_be_told(server: transport.LearnerServer) -> None:
     """Waits until every actor knows that the run is over, for a few seconds at most."""
     deadline = time.monotonic() + _FAREWELL_S
     while time.monotonic() < deadline:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
-from impala_tf.learner import callbacks
+from impala_tf.learner import user_callbacks
 from impala_tf.machine import certificates, process_output
 from impala_tf.machine.node import TICK_S, Node, is_learner, run_end_command
 from impala_tf.machine.supervision import (
@@ -68,7 +68,7 @@ class LocalTraining:
         run_folder.check_not_exported(self.logdir)
         warm_start.check(self.config, self.spec, self.logdir)
         self.given = given.without("fresh")
-        callbacks.load(self.config.run)
+        user_callbacks.load(self.config.run)
         if self.config.run.mirror:
             mirroring.check(self.config.run.mirror)
         evaluator.check(self.config, self.spec)

@@ -181,7 +181,7 @@ def load_checkpoint(config: Config, spec: EnvironmentSpec) -> Player:
     from impala_tf.agents.agent import agent_here
     from impala_tf.agents.policy import compile_policy
     from impala_tf.checkpoint.checkpointer import Checkpointer
-    from impala_tf.learner.policy import value_moments
+    from impala_tf.learner.policy_step import value_moments
 
     logdir = logdir_of(config)
     spec = provenance.keep_offsets(spec, provenance.read(logdir))

@@ -164,8 +164,7 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
     """
     import tensorflow as tf  # the run's starter has none
 
-    from impala_tf.learner.policy import value_moments
-    from impala_tf.learner.statistics import statistics_by_part
+    from impala_tf.learner.policy_step import value_moments
 
     agent, identities = learner.agent, (signature, source.identity)
     ours, theirs = ((each["heads"], _composition(each)) for each in identities)
@@ -186,7 +185,7 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
             break
     statistics = learner.trackables().get("observation_statistics")
     if statistics is not None and _assign(source, "observation_statistics", statistics):
-        for part in statistics_by_part(statistics).values():
+        for part in statistics.parts.values():
             part.limit()
     if "baseline" in taken and _assign(source, "value_moments", moments := value_moments(agent)):
         heads = agent.policy_heads

@@ -18,8 +18,8 @@ from impala_tf.actor.acting import OwnActing
 from impala_tf.actor.actor import Actor
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
+from impala_tf.agents.exploration import QLearning
 from impala_tf.agents.policy import OwnNetwork
-from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.observations import layout_of

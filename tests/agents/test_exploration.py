@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.distributions import EpsilonGreedy
-from impala_tf.agents.exploration import epsilon_ladder, epsilons_of, reported
+from impala_tf.agents.exploration import epsilon_ladder, epsilons_of, reported_environments
 from impala_tf.environments import suites
 
 
@@ -58,7 +58,7 @@ def test_each_of_several_levels_has_a_ladder(count: int, num_envs: int, num_acto
         parts = [len(range(k, num_envs, len(mine))) for k in range(len(mine))]
         levels = np.repeat(mine, parts)
         found = epsilons_of(levels, count, actor, num_actors)
-        told |= set(levels[reported(found, levels)])
+        told |= set(levels[reported_environments(found, levels)])
         for level, epsilon in zip(levels, found, strict=True):
             epsilons[level].append(float(epsilon))
     assert told == set(range(count)), "every level has games that are reported"

@@ -25,18 +25,6 @@ def test_bfloat16_is_used_if_the_processor_has_it(tmp_path: Path, machine: str) 
         assert precision.torso_dtype(given, cpuinfo) == "float32"
 
 
-def test_residual_networks_do_without_the_fusion_that_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """TensorFlow would print an error that is none, also in float32."""
-    options: dict[str, bool] = {}
-    monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", options.update)
-    precision.disable_failing_fusion(AgentConfig("NatureAgent"))
-    assert options == {}
-    precision.disable_failing_fusion(AgentConfig("ImpoolaLSTMAgent"))
-    assert options == {"remapping": False}
-
-
 @pytest.mark.parametrize("machine", [X86.format(""), ARM.format(""), None])
 def test_old_processors_use_float32_and_warn(
     tmp_path: Path, machine: str | None, caplog: pytest.LogCaptureFixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf.agents.returns import n_step_returns
+from impala_tf.agents.n_step_returns import n_step_returns
 from impala_tf.types import EnvOutput
 from tests.helpers.formulas import n_step_return
 

@@ -13,8 +13,7 @@ from impala_tf.agents.distributions import Categorical
 from impala_tf.algorithms import appo, impala, ppo
 from impala_tf.config import LossConfig
 from impala_tf.learner import losses
-from impala_tf.learner.losses import Scales
-from impala_tf.learner.transitions import Estimates, Transitions
+from impala_tf.learner.losses import Estimates, Scales, Transitions
 from tests.helpers.formulas import paper_advantages, paper_vs
 from tests.helpers.losses import loss_config
 
@@ -181,19 +180,6 @@ def test_scaling_by_the_batch_has_the_gradient_of_its_formula(name: str) -> None
     expected /= np.sqrt(np.mean(expected[valid] ** 2))
     found = policy_gradient(steps, algorithm=name, surrogate_clipping=0.0)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["impala", "appo"])
-def test_equal_advantages_do_not_move_a_policy_that_has_moved_already(name: str) -> None:
-    """No action is better than another; what pi has come to prefer must not become likelier."""
-    steps = transitions(4)._replace(
-        rewards=tf.ones((T, B)),
-        discounts=tf.zeros((T, B)),
-        valid=tf.ones((T, B), tf.bool),
-        values=tf.zeros((T, B)),
-    )
-    found = policy_gradient(steps, algorithm=name, surrogate_clipping=0.2)
-    np.testing.assert_allclose(found, np.zeros((T, B)), atol=1e-6)
 
 
 def policy_gradient(steps: Transitions, **flags: Any) -> Floats:

@@ -10,11 +10,9 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.algorithms.appo import Ring
-from impala_tf.algorithms.ppo import Epochs
 from impala_tf.config import algorithm
 from impala_tf.learner import device
-from impala_tf.learner.transitions import BatchUses
+from impala_tf.learner.batch_uses import BatchUses, Epochs, Ring
 from impala_tf.types import Unroll
 from tests.helpers.samples import resolved_config, vector_spec
 

@@ -24,7 +24,7 @@ LEARNER = """
 import socketserver
 def refuse(*arguments, **named): raise AssertionError("a server starts")
 socketserver.BaseServer.__init__ = refuse
-from impala_tf.learner.group import HorovodGroup
+from impala_tf.learner.learner_group import HorovodGroup
 print(HorovodGroup().gather("met"))
 """
 

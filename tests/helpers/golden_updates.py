@@ -22,11 +22,11 @@ import numpy as np
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.agents.returns import played_steps
+from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config
 from impala_tf.lazy import tf  # imports TensorFlow as runs do, with oneDNN
 from impala_tf.learner.actor_gradients import GradientSender
-from impala_tf.learner.group import HorovodGroup, LearnerGroup
+from impala_tf.learner.learner_group import HorovodGroup, LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, ActorReport, EnvironmentSpec, Sent
 from tests.helpers.learners import Kept

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.learner.group import HorovodGroup, LearnerGroup
+from impala_tf.learner.learner_group import HorovodGroup, LearnerGroup
 from impala_tf.types import ObservationSpec
 from tests.helpers.horovod_worker import SPEC, B, T, batch, digest, learner
 

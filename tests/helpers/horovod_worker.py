@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.agents.returns import played_steps
+from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.checkpoint.checkpointer import Checkpointer
-from impala_tf.learner.group import HorovodGroup, LearnerGroup
+from impala_tf.learner.learner_group import HorovodGroup, LearnerGroup
 from impala_tf.learner.peers import ControlFlags, exchange
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll

@@ -10,7 +10,7 @@ import tree
 
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActorGradient, ActorReport, Episode, Unroll
 from tests.helpers.agents import make_agent

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from impala_tf.agents.agent import agent_of
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.learners import SPEC, batch, config
 
@@ -32,7 +32,7 @@ def test_a_compiled_learner_traces_no_graph_when_batches_arrive(
     """Otherwise the first updates take seconds, while the actors wait."""
     settings = config(algorithm=algorithm, observation_normalization="elementwise")
     learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
-    statistics = learner.trackables()["observation_statistics"]
+    (statistics,) = learner.trackables()["observation_statistics"].parts.values()
     unroll, moments = Counted(learner.agent.unroll), Counted(statistics.moments)
     monkeypatch.setattr(learner.agent, "unroll", unroll)
     monkeypatch.setattr(statistics, "moments", moments)

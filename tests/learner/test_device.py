@@ -11,7 +11,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.config import Config
 from impala_tf.learner import device
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 from tests.helpers.learners import SPEC, B, config

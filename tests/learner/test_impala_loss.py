@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.distributions import Categorical
-from impala_tf.agents.returns import clip_rewards
+from impala_tf.agents.n_step_returns import clip_rewards
 from impala_tf.learner import vtrace
 from impala_tf.learner.losses import Losses
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput

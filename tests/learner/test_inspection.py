@@ -10,11 +10,12 @@ import tree
 
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.environments.spaces import WORD_BUCKETS
+from impala_tf.learner import inspection
 from impala_tf.learner.inspection import Inspector
 from impala_tf.transport import RefusedUnroll
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.agents import make_agent
-from tests.helpers.samples import vector_spec
+from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
 VERSION = 50
@@ -26,8 +27,9 @@ def unrolls(spec: EnvironmentSpec) -> Unroll:
     return tree.map_structure(np.array, made._replace(parameter_version=np.array([40, 45, 50])))
 
 
-def check(unroll: Unroll, spec: EnvironmentSpec, **limits: Any) -> None:
-    Inspector(spec, **{"max_policy_lag": 1000, **limits}).check(unroll, VERSION)
+def check(unroll: Unroll, spec: EnvironmentSpec, **flags: Any) -> None:
+    settings = resolved_config(**{"updates_per_batch": 1, "minibatches": 1, **flags})
+    Inspector(spec, settings).check(unroll, VERSION)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +92,12 @@ def test_what_would_harm_training_is_refused_by_name(
         check(unroll, spec)
 
 
-def test_unrolls_that_are_too_old_are_refused() -> None:
+def test_unrolls_that_are_too_old_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """All gradient steps for a batch count as one update: 200 actors' unrolls would be too old."""
     spec = vector_spec()
     for lag, steps_per_batch in ((10, 1), (1, 8)):
-        check(unrolls(spec), spec, max_policy_lag=lag, steps_per_batch=steps_per_batch)
+        monkeypatch.setattr(inspection, "MAX_POLICY_LAG", lag)
+        check(unrolls(spec), spec, updates_per_batch=steps_per_batch)
+        monkeypatch.setattr(inspection, "MAX_POLICY_LAG", lag - 1)
         with pytest.raises(RefusedUnroll, match=f"{lag} updates old; the limit is {lag - 1}"):
-            check(unrolls(spec), spec, max_policy_lag=lag - 1, steps_per_batch=steps_per_batch)
+            check(unrolls(spec), spec, updates_per_batch=steps_per_batch)

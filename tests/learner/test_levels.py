@@ -10,9 +10,9 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import Given
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import PolicyGradients
-from impala_tf.learner.transitions import Minibatch
+from impala_tf.learner.batch_uses import Minibatch
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.policy_step import PolicyGradients
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.unrolls import random_unrolls

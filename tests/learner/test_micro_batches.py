@@ -11,8 +11,8 @@ import tensorflow as tf
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import Given
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import PolicyStats
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, vector_spec

@@ -14,7 +14,7 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.agents.distributions import DiagonalGaussian
 from impala_tf.algorithms import impala
 from impala_tf.config import Given
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.losses import transitions
 from impala_tf.learner.update import Learner
 from impala_tf.types import (

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from impala_tf.learner import peers
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.peers import ControlFlags, Limits, Peers
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.peers import ControlFlags, Peers
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT
@@ -49,7 +49,7 @@ NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
 class Group:
     """One of `size` learners; the test says who else has a batch, waits for one, or answers."""
 
-    def __init__(self, size: int = 3, rank: int = 0, limits: Limits = peers.LIMITS) -> None:
+    def __init__(self, size: int = 3, rank: int = 0) -> None:
         self.size, self.rank, self.members = size, rank, range(size)
         self.with_batch: set[int] = set(range(size)) - {rank}
         self.flags = NO_FLAGS  # of the others
@@ -60,7 +60,6 @@ class Group:
         self.peers = Peers(
             self,  # type: ignore[arg-type]
             hosts,
-            limits,
             self.clock,
             lambda host: int(host[2:]) not in self.silent,
         )
@@ -90,14 +89,6 @@ class Group:
                 self.peers.wait_s()
             self.clock.now += 10
             self.agree(has_batch)
-
-    def warn_after(self, seconds: float) -> None:
-        self.clock.now += seconds
-        self.peers.warn(["actor-0", "actor-3"])
-
-
-def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("flag", ControlFlags._fields)
@@ -149,33 +140,19 @@ def test_a_stop_does_not_wait_for_batches_and_uses_those_that_are_there() -> Non
     assert steps == [4, 7, None]
 
 
-# What it warns about.
-
-
-def test_without_unrolls_the_actors_are_named_after_half_a_minute_and_every_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_learner_starves_until_it_has_a_batch_of_its_own() -> None:
     group = Group()
-    group.warn_after(1000.0)  # it compiles
+    group.clock.now += 1000.0  # it compiles
+    assert group.peers.starving_s() == 0.0
     group.peers.wait_s()
-    for seconds in (29.0, 2.0, 58.0, 3.0):
-        group.warn_after(seconds)
     group.clock.now += 60.0
-    group.peers.warn([])
-    assert [("actor-0, actor-3" in line, line.split()[3]) for line in messages(caplog)] == [
-        (True, "31"),
-        (True, "92"),
-        (False, "152"),
-    ]
     assert any(group.agree(has_batch=False))  # an update without its batch is none of its own
     group.peers.works()
     group.meet(60)
-    group.warn_after(1)
-    assert "no batch for 213 s" in messages(caplog)[-1]
-    assert group.peers.starving_s() == 213
+    assert group.peers.starving_s() == 120.0
     group.update()
-    group.warn_after(90.0)  # a checkpoint, say, which is no lack of batches
-    assert len(messages(caplog)) == 4
+    group.clock.now += 90.0  # a checkpoint, say, which is no lack of batches
+    assert group.peers.starving_s() == 0.0
 
 
 # Who hangs.
@@ -218,8 +195,9 @@ def test_a_learner_that_hangs_itself_says_so_until_training_is_over() -> None:
 # Who is lost.
 
 
-def test_the_learners_that_do_not_answer_are_lost() -> None:
-    group = Group(limits=Limits(late_s=0.0))
+def test_the_learners_that_do_not_answer_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "LATE_S", 0.0)
+    group = Group()
     assert group.peers.lost() == "another learner"
     group.silent = {0, 1}  # a learner does not ask itself
     assert group.peers.lost() == "learner-1 at h:1 (no answer)"

@@ -13,9 +13,9 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.algorithms import impala
 from impala_tf.config import algorithm
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import PolicyGradients, PolicyStep
-from impala_tf.learner.transitions import Minibatch
+from impala_tf.learner.batch_uses import Minibatch
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.policy_step import PolicyGradients, PolicyStep
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.learner.statistics import Moments, PartStatistics, RunningMoments
+from impala_tf.learner.moments import Moments, PartStatistics, RunningMoments
 
 
 def sums(

@@ -13,7 +13,7 @@ from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.torsos import LanguageTorso
 from impala_tf.config import Config
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec
 from impala_tf.types import ActorReport, ObservationSpec, Unroll

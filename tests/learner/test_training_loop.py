@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 
 from impala_tf.learner.peers import ControlFlags, Peers
-from impala_tf.learner.policy import PolicyStats
+from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.learner.training_loop import TrainingLoop
 from tests.helpers.clock import Clock
 
@@ -41,9 +39,6 @@ class FakeLearner:
     @property
     def parameter_version(self) -> int:
         return self.learner_updates
-
-    def parameters(self) -> list[int]:
-        return [100 + self.learner_updates]
 
     def update(self, unrolls: Any, has_batch: list[bool], on_step: Callable[[], None]) -> Any:
         if self.learner_updates == self.fails_at:
@@ -96,27 +91,31 @@ class World:
         self.other_waits = 0  # meetings to which the other learner comes without a batch
         self.flags: list[ControlFlags] = []
         self.events: list[tuple[Any, ...]] = []
-        self.published: list[tuple[int, list[Any]]] = []
+        self.published: list[int] = []
         self.idle_s: list[float] = []
         self.without_batch: list[bool] = []
         self.peers = Peers(self, ["h:1", "h:2"], clock=self.clock)  # type: ignore[arg-type]
         self.loop = TrainingLoop(
             learner,  # type: ignore[arg-type]
-            lambda version, arrays: self.published.append((version, arrays)),
             self,  # type: ignore[arg-type]
-            self.save,
             self.peers,
+            self,
             checkpoint_interval_s,
-            lambda what: contextlib.suppress(OSError),
-            clock=self.clock,
+            self.clock,
         )
         self.tries, self.full_until = 0, full_until  # the disk is full for that many tries
 
-    def save(self) -> None:
+    def follow_update(self, stats: Any) -> None:
+        self.published.append(self.learner.parameter_version)
+
+    def write_row(self, intervals: list[dict[str, Any]]) -> None:
+        self.events.append(("row", self.learner.learner_updates, intervals))
+
+    def save(self) -> bool:
         self.tries += 1
-        if self.tries <= self.full_until:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.events.append(("checkpoint", self.learner.learner_updates))
+        if self.tries > self.full_until:
+            self.events.append(("checkpoint", self.learner.learner_updates))
+        return self.tries > self.full_until
 
     def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
         """Runs on `batches` (default: endless); a stop is requested before update `stop_at`."""
@@ -140,10 +139,6 @@ class World:
 
     def interval(self) -> dict[str, Any]:
         return {"of": self.rank}
-
-    def write_row(self, intervals: list[dict[str, Any]], progress: Any) -> None:
-        assert progress == self.learner.progress
-        self.events.append(("row", self.learner.learner_updates, intervals))
 
     # ... and on its group.
 
@@ -184,7 +179,7 @@ def test_training_ends_after_the_total_frames() -> None:
     world.run(batches)
     assert world.learner.batches == ["a", "b", "c"]
     assert next(batches) == "d"  # no batch was taken for nothing
-    assert world.published == [(1, [101]), (2, [102]), (3, [103])]
+    assert world.published == [1, 2, 3]
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
     assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
 
@@ -310,7 +305,7 @@ def test_without_a_batch_a_learner_joins_the_update_of_the_others() -> None:
     # The others wait for a minute, but not again as long as it has no batch.
     assert [flags.wait for flags in world.flags] == [False, *[True] * 5, False, False]
     assert world.idle_s == [0.0, 60.0, 10.0]
-    assert [version for version, _ in world.published] == [1, 2, 3]
+    assert world.published == [1, 2, 3]
     assert world.without_batch == [False, True, True]
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
 

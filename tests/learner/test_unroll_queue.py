@@ -155,8 +155,8 @@ class Newest:
         self.version = version
         self.dropped = 0
 
-    def queue(self, capacity: int = 8) -> UnrollQueue:
-        return UnrollQueue(MLP_SPECS, capacity, lambda: self.version, self._drop)
+    def batches(self, queue: UnrollQueue[Unroll]) -> Batches[Unroll]:
+        return Batches(queue, 2, lambda: self.version, self._drop)
 
     def _drop(self, num_unrolls: int) -> None:
         self.dropped += num_unrolls
@@ -172,8 +172,8 @@ def test_what_became_stale_in_the_queue_is_dropped_when_it_is_taken() -> None:
     So no batch is taken ahead that the update makes stale.
     """
     newest = Newest(1)
-    queue = newest.queue()
-    coming = Batches(queue, batch_size=2)
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    coming = newest.batches(queue)
     queue.put(of_version(1, 3))  # one actor, that waited too long, sent a second one
     assert versions(following(coming)) == [1, 1]
     threading.Event().wait(A_WHILE_S)
@@ -190,8 +190,8 @@ def test_what_became_stale_in_the_queue_is_dropped_when_it_is_taken() -> None:
 
 def test_a_whole_batch_that_became_stale_before_it_was_used_is_dropped() -> None:
     newest = Newest(1)
-    queue = newest.queue()
-    coming = Batches(queue, batch_size=2)
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    coming = newest.batches(queue)
     assert coming.get(0.0) is None  # from now on, a batch is taken as soon as it is there
     queue.put(of_version(1, 2))
     wait_until(lambda: queue.size() == 0, what="batch taken")

@@ -11,13 +11,13 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import Agent, agent_of
-from impala_tf.agents.returns import played_steps
+from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.gradient_step import dense_gradients
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.losses import explained_variance
-from impala_tf.learner.policy import time_major
-from impala_tf.learner.step import dense_gradients
+from impala_tf.learner.policy_step import time_major
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll
 from tests.helpers.agents import make_agent
@@ -211,26 +211,6 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
         "environment_frames": 4 * B * T,
         "kl_factor": 1.0,
     }
-
-
-def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
-    learner, agent = make()
-    rates: list[float] = []
-    steps: list[int] = []
-    while not learner.done:
-        rates.append(learner.learning_rate)
-        learner.update(batch(agent), [B * T], lambda: steps.append(learner.learner_updates))
-    assert len(steps) == 10
-    np.testing.assert_allclose(rates, 0.05 * (1 - np.arange(10) / 10), rtol=1e-6)
-    assert learner.learning_rate == 0
-    assert learner.counters() == {
-        "learner_updates": 10,
-        "agent_steps": 10 * B * T,
-        "environment_frames": 40 * B * T,
-        "kl_factor": 1.0,
-    }
-    learner.update(batch(agent))  # one more: a group may need it
-    assert learner.learning_rate == 0
 
 
 def test_published_parameters_do_not_change_with_the_next_update() -> None:

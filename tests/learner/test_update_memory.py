@@ -12,7 +12,7 @@ import tree
 
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.policy import compile_policy
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.writers import TensorBoardWriter

@@ -8,30 +8,18 @@ from typing import Any
 
 import pytest
 
-from impala_tf.callbacks import Callback
-from impala_tf.learner.callbacks import KeepBest, StopAtReturn
+from impala_tf.learner.best_checkpoint import BestCheckpoint
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.metrics import LEVEL_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.returns import Kind, scores
 from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.writers import CsvWriter
+from impala_tf.processes.learner_outputs import reached
 from impala_tf.types import Episode, Progress
 from tests.monitoring.test_recorder import Rows, stats
 
 RANGE = {0: 10.0, 1: 1000.0}  # of the returns of two levels
-
-
-class Told(Rows):
-    """Tells callbacks of rows, as a run's `Callbacks` do."""
-
-    def __init__(self, *callbacks: Callback) -> None:
-        super().__init__()
-        self.callbacks = callbacks
-
-    def write(self, row: dict[str, Any]) -> None:
-        for callback in self.callbacks:
-            callback.on_row(row)
 
 
 def levels_of(folder: Path, normalized: bool = True) -> LevelRows:
@@ -41,9 +29,9 @@ def levels_of(folder: Path, normalized: bool = True) -> LevelRows:
     )
 
 
-def play(levels: LevelRows, told: Told, games: Mapping[int, tuple[int, float]]) -> None:
+def play(levels: LevelRows, games: Mapping[int, tuple[int, float]]) -> None:
     """Writes a row for games: {level: (how many, return)}."""
-    writers: Any = {"told": told}
+    writers: Any = {"rows": Rows()}
     one = RunRecorder(writers, lambda: 0, 10.0, level_rows=levels)
     for level, (count, score) in games.items():
         one.record_episodes([Episode(score, 5, level=level)] * count)
@@ -56,10 +44,10 @@ def test_levels_with_short_games_count_as_much_as_others(
     tmp_path: Path, normalized: bool, expected: float
 ) -> None:
     levels = levels_of(tmp_path, normalized)
-    play(levels, Told(), {0: (5000, 5.0), 1: (99, 500.0)})
+    play(levels, {0: (5000, 5.0), 1: (99, 500.0)})
     score = levels.score()
     assert score is not None and score.games == 99
-    play(levels, Told(), {1: (201, 200.0)})
+    play(levels, {1: (201, 200.0)})
     score = levels.score()
     assert score is not None
     assert score == (pytest.approx(expected), 300)
@@ -70,36 +58,34 @@ def test_the_best_checkpoint_and_an_early_end_follow_the_mean_over_the_levels(
 ) -> None:
     """A level gets worse while its games get longer, so that they are fewer."""
     levels = levels_of(tmp_path)
-    best = KeepBest(Logdir(tmp_path), lambda row: levels.score(), "mean_over_levels")
-    end = StopAtReturn(0.7, lambda row: levels.score(), "mean over the levels")
-    ends: list[bool] = []
-    end.stop = lambda: ends.append(True)  # type: ignore[method-assign]
-    told = Told(best, end)
+    best = BestCheckpoint(Logdir(tmp_path), "mean_over_levels")
     for name, second in (("ckpt-1", 600.0), ("ckpt-2", 100.0), ("ckpt-3", 900.0)):
         (tmp_path / name).mkdir()
-        play(levels, told, {0: (100, 5.0), 1: (100, second)})
-        best.on_checkpoint(tmp_path / name)
+        play(levels, {0: (100, 5.0), 1: (100, second)})
+        score = levels.score()
+        assert score is not None
+        reason = reached(0.7, score, over_levels=True)
+        best.keep(tmp_path / name, score)
         kept = {path.name for path in (tmp_path / "best").iterdir() if path.is_dir()}
         assert kept == {"ckpt-3" if name == "ckpt-3" else "ckpt-1"}
-        assert bool(ends) == (name == "ckpt-3")
-    assert end.reason == "--stop_at_return=0.7 is reached: the mean over the levels is 0.7"
+        assert bool(reason) == (name == "ckpt-3")
+    assert reason == "--stop_at_return=0.7 is reached: the mean over the levels is 0.7"
 
 
 def test_a_level_of_few_games_leaves_the_run_a_best_checkpoint(tmp_path: Path) -> None:
     """Its games may be so long that 100 never finish; if they do, only means over 100 count."""
     levels = levels_of(tmp_path)
-    end = StopAtReturn(0.1, lambda row: levels.score())
-    ends: list[bool] = []
-    end.stop = lambda: ends.append(True)  # type: ignore[method-assign]
     kept = []
     for number, (games, score) in enumerate([(9, 1e4), (1, 600.0), (80, 100.0), (100, 0.0)]):
         # Each is another process of the run, which has resumed.
-        best = KeepBest(Logdir(tmp_path), lambda row: levels.score(), "mean_over_levels")
+        best = BestCheckpoint(Logdir(tmp_path), "mean_over_levels")
         (tmp_path / f"ckpt-{number}").mkdir()
-        play(levels, Told(best, end), {0: (100, 5.0), 1: (games, score)})
-        best.on_checkpoint(tmp_path / f"ckpt-{number}")
+        play(levels, {0: (100, 5.0), 1: (games, score)})
+        found = levels.score()
+        assert found is not None
+        best.keep(tmp_path / f"ckpt-{number}", found)
         kept.append([path.name for path in tmp_path.glob("best/ckpt-*")])
-        assert bool(ends) == (number == 3)
+        assert bool(reached(0.1, found, over_levels=True)) == (number == 3)
     assert kept == [[], ["ckpt-1"], ["ckpt-1"], ["ckpt-3"]]
 
 

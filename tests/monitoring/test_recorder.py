@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.policy import PolicyStats
+from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter

@@ -13,18 +13,19 @@ from impala_tf.frontend.node.gathering import Gathering
 from impala_tf.frontend.node.group import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
 from impala_tf.frontend.node.state import GroupInfo
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.machine import certificates
+from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.processes.common import logdir_of, resolve
-from impala_tf.processes.learner_parts import LearnerParts
+from impala_tf.processes.learner_main import LearnerProcess
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
+def build(tmp_path: Path) -> Iterator[Callable[..., LearnerProcess]]:
     """Makes a learner's parts, with flags; always in the same logdir: a second one resumes."""
-    made: list[LearnerParts] = []
+    made: list[LearnerProcess] = []
 
     def close() -> None:
         for parts in made:
@@ -33,7 +34,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
             parts.recorder.close()
         made.clear()
 
-    def make(**more: Any) -> LearnerParts:
+    def make(**more: Any) -> LearnerProcess:
         close()
         flags = Given().replace(
             **{
@@ -44,7 +45,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
             },
         )
         config, spec = resolve(flags)
-        made.append(LearnerParts(config, spec, logdir_of(config), LearnerGroup()))
+        made.append(LearnerProcess(config, spec, logdir_of(config), LearnerGroup(), StopRequest()))
         return made[-1]
 
     yield make

@@ -14,7 +14,7 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Given
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.processes import players
 from impala_tf.processes.common import logdir_of, resolve

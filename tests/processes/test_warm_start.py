@@ -14,8 +14,8 @@ from impala_tf.checkpoint import files
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.statistics import Moments
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.moments import Moments
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.processes import warm_start
@@ -81,7 +81,7 @@ def observe(run: Run, mean: float, count: float) -> None:
     moments = Moments(
         tf.constant([count]), tf.fill((1, *shape), mean), tf.fill((1, *shape), 4.0 * count)
     )
-    run.learner.trackables()["observation_statistics"].add(moments)
+    run.learner.trackables()["observation_statistics"].parts["observation"].add(moments)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from impala_tf.config import Config
+from impala_tf.config import Config, to_dict
 from impala_tf.config.algorithms import Algorithm, learns_q_values
 from impala_tf.types import EnvironmentSpec
 
@@ -26,33 +26,34 @@ def _uses(step: Any, spec: EnvironmentSpec, config: Config) -> Any:
 
 
 def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
-    process, agent = config.process, config.agent
-    problems = learns_q_values(config, spec)
-    if process.synchronization != "none":
-        problems.append(
-            f"--synchronization={process.synchronization}: dqn learns from old steps anyway;"
-            " leave it out"
-        )
-    if agent.core != "feedforward":
-        problems.append(
-            f"--algorithm=dqn: replays single steps, which the {agent.core} of {agent.agent_name}"
-            " cannot learn from; add --core=feedforward"
-        )
-    if not config.loss.target_update_interval:
-        problems.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
-    capacity, start = config.replay.replay_capacity, config.replay.replay_start_steps
-    batch = config.optimizer.batch_size * config.optimizer.unroll_length
-    if capacity < batch:
-        problems.append(
-            f"--replay_capacity={capacity}: a batch of {config.optimizer.batch_size} unrolls"
-            f" already has {batch} agent steps; give more"
-        )
-    elif capacity < start:
-        problems.append(
-            f"--replay_start_steps={start}: the replay holds only {capacity} agent steps"
-            " (--replay_capacity); give fewer"
-        )
-    return problems
+    flags = to_dict(config)
+    capacity, batch = flags["replay_capacity"], flags["batch_size"] * flags["unroll_length"]
+    wrong = {
+        "synchronization": (
+            flags["synchronization"] != "none",
+            "dqn learns from old steps anyway; leave it out",
+        ),
+        "core": (
+            config.agent.core != "feedforward",
+            "dqn replays single steps; add --core=feedforward",
+        ),
+        "target_update_interval": (
+            not flags["target_update_interval"],
+            "dqn needs a target network; give 1 or more",
+        ),
+        "replay_capacity": (
+            capacity < batch,
+            f"a batch of --batch_size unrolls already has {batch} agent steps; give more",
+        ),
+        "replay_start_steps": (
+            batch <= capacity < flags["replay_start_steps"],
+            f"--replay_capacity holds only {capacity} agent steps; give fewer",
+        ),
+    }
+    lines = [
+        f"--{name}={flags[name]}: {why}" for name, (is_wrong, why) in wrong.items() if is_wrong
+    ]
+    return learns_q_values(config, spec) + lines
 
 
 ALGORITHM = Algorithm(

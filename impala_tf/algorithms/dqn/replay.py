@@ -12,8 +12,8 @@ import tree
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.algorithms.dqn.buffer import ReplayBuffer, Sample
 from impala_tf.config import Config
-from impala_tf.learner.step import GradientStep
-from impala_tf.learner.transitions import BatchUses
+from impala_tf.learner.batch_uses import BatchUses
+from impala_tf.learner.gradient_step import GradientStep
 from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 _log = logging.getLogger("impala_tf.learner")

@@ -10,8 +10,8 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs, to_network
 from impala_tf.algorithms.dqn.buffer import Sample
-from impala_tf.learner.q_values import QStats, QValueStep
-from impala_tf.learner.step import Learned, dense_gradients
+from impala_tf.learner.gradient_step import Learned, dense_gradients
+from impala_tf.learner.q_step import QStats, QValueStep
 from impala_tf.types import EnvironmentSpec, EnvOutput
 
 
@@ -71,7 +71,7 @@ def double_q_targets(
     Gradients do not flow through them.
 
     Args:
-      returns: R, float32 [B]; see `returns.NStepReturns`.
+      returns: R, float32 [B]; see `n_step_returns.NStepReturns`.
       discounts: gamma^m, or 0 where an episode terminated, float32 [B].
       next_q_values: Q(x', .) of the online network, float32 [B, A].
       next_target_q_values: Q'(x', .) of the target network, float32 [B, A].

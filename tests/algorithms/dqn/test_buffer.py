@@ -12,7 +12,7 @@ import tree
 
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.inputs import time_major, to_network
-from impala_tf.agents.returns import n_step_returns
+from impala_tf.agents.n_step_returns import n_step_returns
 from impala_tf.algorithms.dqn.buffer import ReplayBuffer
 from impala_tf.algorithms.dqn.replay import replayed
 from impala_tf.config import Config

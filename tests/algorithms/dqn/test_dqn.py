@@ -11,7 +11,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.algorithms.dqn.step import QStats, double_q_targets, huber, of_actions
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls, rewarding_unrolls

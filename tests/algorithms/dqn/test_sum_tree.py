@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf.algorithms.dqn.sum_tree import SumTree
+from impala_tf.algorithms.dqn.buffer import SumTree
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.agents.inputs import time_major
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.environments.observations import parts_of
-from impala_tf.types import Nest
+from impala_tf.environments.observations import ObservationLayout, parts_of
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.types import EnvOutput, Nest, Unroll
 
 MIN_STD = 0.1
 _MIN_RMS = 0.01
@@ -186,21 +188,76 @@ class PartStatistics(snt.Module):
         return tf.clip_by_value(values, self._mean - reach, self._mean + reach)
 
 
-class DictStatistics(snt.Module):
-    """The `PartStatistics` of observations with several parts, as checkpoints hold them.
+class ObservationStatistics(snt.Module):
+    """The statistics that normalise observations. They stay equal on all learners.
 
     Args:
-      parts: {part of the observation: its statistics}.
+      normalizer: an agent's `observation_normalizer`.
+      layout: the layout of the level's observations.
+      group: the learners that add their observations together.
+
+    Attributes:
+      parts: {part of the observation: its statistics}, named as by `parts_of`.
     """
 
-    def __init__(self, parts: dict[str, PartStatistics]) -> None:
+    def __init__(self, normalizer: Nest, layout: ObservationLayout, group: LearnerGroup) -> None:
         super().__init__()
-        self._parts = parts
+        self._layout, self._group = layout, group
+        self.parts = {
+            name: PartStatistics(part)
+            for name, part in sorted(parts_of(normalizer).items())
+            if part is not None
+        }
+        self._compiled_moments = tf.function(self._moments, autograph=False)
+        self._compiled_add = tf.function(self._add, autograph=False)
 
-    @property
-    def parts(self) -> dict[str, PartStatistics]:
-        """As given, in the order of the names."""
-        return dict(sorted(self._parts.items()))
+    def compile(self, env_outputs: EnvOutput) -> None:
+        """Builds the graphs of `observe` now, for batches [B, T + 1, ...] of tf.TensorSpec."""
+        for lasting in (False, True):
+            if self._seen(lasting):
+                self._compiled_moments.get_concrete_function(env_outputs, lasting)
+
+    def observe(self, batch: Unroll | None, lasting: bool) -> None:
+        """Adds the new observations of all learners, which must call it together.
+
+        Args:
+          batch: an Unroll [B, ...]; None: this learner has none.
+          lasting: whether to add only the parts that are `ObservationNormalizer.lasting`.
+        """
+        if not (parts := self._seen(lasting)):
+            return
+        own = (
+            [part.no_moments() for part in parts]
+            if batch is None
+            else self._compiled_moments(batch.env_outputs, lasting)
+        )
+        # Moments about different means cannot be summed, so each learner fills its own row.
+        ranks = range(self._group.size)
+        rows = tf.nest.map_structure(
+            lambda part: tf.stack(
+                [part if rank == self._group.rank else tf.zeros_like(part) for rank in ranks]
+            ),
+            own,
+        )
+        self._compiled_add(self._group.sum(rows, name="observations"), lasting)
+
+    def _seen(self, lasting: bool) -> list[PartStatistics]:
+        """Returns the statistics of all parts, or of those that are `lasting`."""
+        return [part for part in self.parts.values() if part.lasting or not lasting]
+
+    def _moments(self, env_outputs: EnvOutput, lasting: bool) -> list[Moments]:
+        """Returns the moments of the observations of unrolls [B, T + 1, ...], by part."""
+        parts = parts_of(time_major(self._layout, env_outputs).observation)
+        # The last step of an unroll is also the first of the next one: count it only once.
+        return [
+            statistics.moments(parts[name][:-1])
+            for name, statistics in self.parts.items()
+            if statistics.lasting or not lasting
+        ]
+
+    def _add(self, everyones: list[Moments], lasting: bool) -> None:
+        for part, moments in zip(self._seen(lasting), everyones, strict=True):
+            part.add(moments)
 
 
 def _moments_of(observations: tf.Tensor) -> Moments:
@@ -220,20 +277,3 @@ def _merged(one: Moments, other: Moments) -> Moments:
     between = tf.square(difference) * (one.count * share)
     mean = one.mean + share * difference
     return Moments(count, mean, one.deviations + other.deviations + between)
-
-
-def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics | None:
-    """Returns the statistics that set an agent's `observation_normalizer`; None if it has none."""
-    if not isinstance(normalizer, dict):
-        return None if normalizer is None else PartStatistics(normalizer)
-    parts = {name: PartStatistics(part) for name, part in normalizer.items() if part is not None}
-    return DictStatistics(parts) if parts else None
-
-
-def statistics_by_part(
-    statistics: PartStatistics | DictStatistics | None,
-) -> dict[str, PartStatistics]:
-    """Returns {part of the observation: its statistics}, named as by `parts_of`."""
-    if isinstance(statistics, DictStatistics):
-        return statistics.parts
-    return {} if statistics is None else parts_of(statistics)

@@ -12,28 +12,29 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.config import ConfigError
-from impala_tf.learner import senders
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner import inspection, senders
+from impala_tf.learner.learner_group import LearnerGroup, check_equal_flags
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, NotFiniteError
-from impala_tf.processes import learner_parts
 from impala_tf.processes.common import credentials_dir
-from impala_tf.processes.learner_parts import LearnerParts, check_equal_flags
+from impala_tf.processes.learner_main import LearnerProcess
 from impala_tf.transport import ActorClient
 from impala_tf.types import Episode, Unroll
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import PATIENCE_S
 
-Build = Callable[..., LearnerParts]
+Build = Callable[..., LearnerProcess]
 
 
-def specs_of(parts: LearnerParts) -> Unroll:
+def specs_of(parts: LearnerProcess) -> Unroll:
     length = parts.config.optimizer.unroll_length
     return unroll_specs(parts.learner.agent, parts.spec, length)
 
 
-def client_of(parts: LearnerParts, num_environments: int = 1, name: str = "actor-0") -> ActorClient:
+def client_of(
+    parts: LearnerProcess, num_environments: int = 1, name: str = "actor-0"
+) -> ActorClient:
     return ActorClient(
         f"127.0.0.1:{parts.server.port}",
         credentials_dir(parts.config),
@@ -44,7 +45,7 @@ def client_of(parts: LearnerParts, num_environments: int = 1, name: str = "actor
     )
 
 
-def first_parameters(parts: LearnerParts) -> tuple[int, list[np.ndarray]]:
+def first_parameters(parts: LearnerProcess) -> tuple[int, list[np.ndarray]]:
     """Serves, and returns what an actor without parameters gets."""
     assert parts.store.latest is not None, "a server started now would have no parameters"
     actor = client_of(parts)
@@ -132,7 +133,9 @@ def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counte
     parts = build(num_actors=1, envs_per_actor=2, **flags)
     actor = client_of(parts, num_environments=2)
     parts.server.start()
-    coming = Batches(parts.queue, 2)
+    coming = Batches(
+        parts.queue, 2, lambda: parts.learner.parameter_version, parts.recorder.record_stale
+    )
 
     def push(version: int, episodes: list[Episode]) -> None:
         made = random_unrolls(specs_of(parts), 2)
@@ -175,7 +178,7 @@ def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
     build: Build, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were played; without them, the mean return would be that of fewer games."""
-    monkeypatch.setattr(learner_parts, "MAX_POLICY_LAG", 2)
+    monkeypatch.setattr(inspection, "MAX_POLICY_LAG", 2)
     parts = build()
     actor = client_of(parts)
     parts.server.start()

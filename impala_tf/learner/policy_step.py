@@ -15,12 +15,12 @@ from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.losses import Losses, Scales
-from impala_tf.learner.statistics import RunningMoments
-from impala_tf.learner.step import GradientStep, Learned, dense_gradients
-from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
-from impala_tf.types import EnvironmentSpec, Nest, NetworkOutput, Unroll
+from impala_tf.learner.batch_uses import Minibatch
+from impala_tf.learner.gradient_step import GradientStep, Learned, dense_gradients
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.losses import Estimates, Losses, Scales, Transitions
+from impala_tf.learner.moments import RunningMoments
+from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 # Decays of the running moments of advantages and of value targets, per update.
 _ADVANTAGE_DECAY, _VALUE_DECAY = 0.99, 0.999
@@ -109,30 +109,6 @@ class PolicyGradients:
         """Returns the transitions of unrolls [b, ...] under the current policy."""
         unroll = time_major(unrolls, self._layout)
         outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
-        return self._transitions(outputs, unroll)
-
-    def _of_part(
-        self, minibatch: Minibatch, valid_steps: tf.Tensor | None
-    ) -> tuple[list[tf.Tensor], Losses]:
-        """Returns gradients and losses of a minibatch, or of a part of it."""
-        unroll = time_major(minibatch.unrolls, self._layout)
-        with tf.GradientTape() as tape:
-            outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
-            loss = losses.compute(
-                self._transitions(outputs, unroll),
-                self._config.loss,
-                self._scales(unroll.level),
-                _prepared(minibatch),
-                valid_steps,
-            )
-        gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
-        levels = tf.one_hot(unroll.level, self._agent.num_levels)
-        return gradients, loss._replace(
-            value_sums=tf.matmul(loss.value_sums, levels),
-            target_sums=tf.matmul(loss.target_sums, levels),
-        )
-
-    def _transitions(self, outputs: NetworkOutput, unroll: Unroll) -> Transitions:
         return losses.transitions(
             outputs.policy_logits,
             self._of_level(outputs.baseline, unroll.level),
@@ -140,6 +116,23 @@ class PolicyGradients:
             unroll.agent_outputs,
             self._config.loss,
             self._agent.distribution,
+        )
+
+    def _of_part(
+        self, minibatch: Minibatch, valid_steps: tf.Tensor | None
+    ) -> tuple[list[tf.Tensor], Losses]:
+        """Returns gradients and losses of a minibatch, or of a part of it."""
+        level = minibatch.unrolls.level
+        with tf.GradientTape() as tape:
+            steps = self.steps_of(minibatch.unrolls)
+            loss = losses.compute(
+                steps, self._config.loss, self._scales(level), _prepared(minibatch), valid_steps
+            )
+        gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
+        levels = tf.one_hot(level, self._agent.num_levels)
+        return gradients, loss._replace(
+            value_sums=tf.matmul(loss.value_sums, levels),
+            target_sums=tf.matmul(loss.target_sums, levels),
         )
 
     def _of_level(self, of_all: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
@@ -254,6 +247,7 @@ class PolicyStep(UnrollStep):
     """The gradient step of a policy and its baseline. For arguments see `GradientStep`."""
 
     PREPARED = len(Estimates._fields)
+    STATS = PolicyStats
 
     def __init__(
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup

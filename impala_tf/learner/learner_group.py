@@ -5,15 +5,24 @@ This is the only file that imports Horovod, and only if there is more than one l
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError, user_commands
+from impala_tf.config.flags import LEARNERS
 from impala_tf.machine.supervision import Members
 from impala_tf.types import Nest
+
+_log = logging.getLogger("impala_tf.learner")
 
 
 class LostPeerError(Exception):
@@ -59,6 +68,16 @@ class LearnerGroup:
     def is_lost_peer(self, error: BaseException) -> bool:
         """Returns whether `error`, raised by one of these operations, means a lost peer."""
         return False
+
+    @contextlib.contextmanager
+    def naming_lost_peers(self, names: Callable[[], str]) -> Iterator[None]:
+        """Turns an error of an operation that lost a peer into LostPeerError, with their names."""
+        try:
+            yield
+        except Exception as error:
+            if not self.is_lost_peer(error):
+                raise
+            raise LostPeerError(names()) from error
 
     def close(self) -> None:
         """Leaves the group, which ends the group for all learners."""
@@ -112,3 +131,50 @@ class HorovodGroup(LearnerGroup):
     def close(self) -> None:
         """Leaves the group, which ends the group for all learners."""
         self._hvd.shutdown()
+
+
+def join_group(config: Config, told: Members | None) -> LearnerGroup:
+    """Waits for the other learners of a run; returns their group.
+
+    Raises:
+      ConfigError: Horovod is missing, or has started another number of learners.
+    """
+    learners = len(configs.split(config.process.learner_hosts))
+    expected = learners if told is None else len(told.numbers)
+    if away := {} if told is None else told.away_since_unix_s:
+        names = ", ".join(f"learner-{number}" for number in away)
+        _log.warning("training with %d of %d learners, without %s", expected, learners, names)
+    if expected == 1:
+        return LearnerGroup(told)
+    _log.info("waiting for the other learners; %d in all", expected)
+    try:
+        group = HorovodGroup(told)
+    except ImportError:
+        raise ConfigError(
+            f"--learner_hosts: {learners} learners need Horovod; install it with"
+            f" {user_commands.install_horovod(Path(sys.executable))}"
+        ) from None
+    if group.size != expected:
+        raise ConfigError(
+            f"--learner_hosts: names {learners} learners, but Horovod started {group.size};"
+            f" start them with horovodrun -np {learners}"
+        )
+    return group
+
+
+def check_equal_flags(config: Config, group: LearnerGroup) -> None:
+    """Raises ConfigError if the learners of a group would not take the same steps.
+
+    Some defaults depend on the number of actors, which a machine may have to guess.
+    """
+    values = configs.to_dict(config)
+    own = {name: values[name] for name in configs.flags_of(LEARNERS)}
+    everyones = group.gather(own)
+    problems = [
+        f"--{name}: the learners have {', '.join(str(flags[name]) for flags in everyones)};"
+        " give all of them the same value"
+        for name, value in own.items()
+        if any(flags[name] != value for flags in everyones)
+    ]
+    if problems:
+        raise ConfigError(problems)

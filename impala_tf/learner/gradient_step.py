@@ -10,20 +10,14 @@ from typing import Any, NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, plug_ins
-from impala_tf.environments.observations import ObservationLayout, parts_of
+from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import device
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.moments import ObservationStatistics
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import (
-    Moments,
-    PartStatistics,
-    observation_statistics,
-    statistics_by_part,
-)
-from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, Unroll
+from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 
 class Learned(NamedTuple):
@@ -38,18 +32,6 @@ class Learned(NamedTuple):
     td_errors: Nest = ()  # float32 [b]; () without a replay buffer
 
 
-class StepResult(NamedTuple):
-    """What a compiled step returns."""
-
-    stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`
-    sums: dict[str, tf.Tensor]  # over all learners
-    # float32 [3 + len(stats)]: whether the step was taken (not if a gradient or sum of any learner
-    # was not finite); the sums of "kl" and "steps" (or 0); the stats.
-    numbers: tf.Tensor
-    all_reduce_s: tf.Tensor  # float64: seconds in the all-reduce, with waits for other learners
-    td_errors: Nest = ()
-
-
 class GradientStep(abc.ABC):
     """The compiled gradient step of one learner, and all variables that it changes.
 
@@ -61,13 +43,16 @@ class GradientStep(abc.ABC):
 
     Attributes:
       HAS_TARGET: whether the class has a target network.
+      STATS: the NamedTuple of a step's statistics, float32 scalars, see `monitoring.metrics`.
       learning_rate, entropy_cost: variables that every step reads.
       optimizer: the optimizer, with its slots.
+      observations: the statistics that normalise observations.
       target_agent: the target network; None if there is none.
       step: `_step`, compiled.
     """
 
     HAS_TARGET = False
+    STATS: Any
 
     def __init__(
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
@@ -82,10 +67,7 @@ class GradientStep(abc.ABC):
             config.optimizer, self.learning_rate, agent.trainable_variables
         )
         self.target_agent = copy.deepcopy(agent) if self.HAS_TARGET else None
-        self._observations = observation_statistics(agent.observation_normalizer)
-        self._statistics = statistics_by_part(self._observations)
-        self._moments = tf.function(self._moments_of, autograph=False)
-        self._add_moments = tf.function(self._add_to_statistics, autograph=False)
+        self.observations = ObservationStatistics(agent.observation_normalizer, layout, group)
         # A user's algorithm may have operations that XLA cannot compile.
         suits_xla = agent.suits_xla and not plug_ins.is_own(config.loss.algorithm)
         self._compiled_learn = device.compiled(self._learn) if suits_xla else self._learn
@@ -97,7 +79,7 @@ class GradientStep(abc.ABC):
             "agent": self.agent,
             "optimizer": self.optimizer,
             "target_agent": self.target_agent,
-            "observation_statistics": self._observations,
+            "observation_statistics": self.observations if self.observations.parts else None,
         }
         return {name: part for name, part in everything.items() if part is not None}
 
@@ -110,56 +92,9 @@ class GradientStep(abc.ABC):
         numbers = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
         return self.minibatch_specs(spec), *numbers
 
-    def compile_observe(self, spec: EnvironmentSpec) -> None:
-        """Builds the graphs of `observe` now, for batches of the level's steps."""
-        unrolls = self.unroll_specs(spec, self._config.optimizer.batch_size)
-        for lasting in (False, True):
-            if self._seen(lasting):
-                self._moments.get_concrete_function(unrolls.env_outputs, lasting)
-
     def unroll_specs(self, spec: EnvironmentSpec, size: int) -> Unroll:
         """Returns an Unroll [size, ...] of tf.TensorSpec."""
         return batched(unroll_specs(self.agent, spec, self._config.optimizer.unroll_length), size)
-
-    def observe(self, batch: Unroll | None, lasting: bool) -> None:
-        """Adds the new observations of all learners to the statistics that normalise them, if any.
-
-        All learners of a group must call it together. Their statistics stay equal.
-
-        Args:
-          batch: an Unroll [B, ...]; None: this learner has none.
-          lasting: whether to add only the parts that are `ObservationNormalizer.lasting`.
-        """
-        if not (parts := self._seen(lasting)):
-            return
-        own = (
-            [part.no_moments() for part in parts.values()]
-            if batch is None
-            else self._moments(batch.env_outputs, lasting)
-        )
-        # Moments about different means cannot be summed, so each learner fills its own row.
-        rows = tf.nest.map_structure(
-            lambda part: tf.stack([
-                part if rank == self.group.rank else tf.zeros_like(part)
-                for rank in range(self.group.size)
-            ]),
-            own,
-        )  # fmt: skip
-        self._add_moments(self.group.sum(rows, name="observations"), lasting)
-
-    def _seen(self, lasting: bool) -> dict[str, PartStatistics]:
-        """Returns the statistics of all parts, or of those that are `lasting`."""
-        return {n: part for n, part in self._statistics.items() if part.lasting or not lasting}
-
-    def _moments_of(self, env_outputs: EnvOutput, lasting: bool) -> list[Moments]:
-        """Returns the moments of the observations of unrolls [B, T + 1, ...], by part."""
-        parts = parts_of(inputs.time_major(self.layout, env_outputs).observation)
-        # The last step of an unroll is also the first of the next one: count it only once.
-        return [part.moments(parts[name][:-1]) for name, part in self._seen(lasting).items()]
-
-    def _add_to_statistics(self, everyones: list[Moments], lasting: bool) -> None:
-        for part, moments in zip(self._seen(lasting).values(), everyones, strict=True):
-            part.add(moments)
 
     def update_target(self) -> None:
         """Copies the network to the target network, if there is one."""
@@ -193,13 +128,20 @@ class GradientStep(abc.ABC):
 
     def _step(
         self, minibatch: Any, parameter_version: tf.Tensor, learners: tf.Tensor
-    ) -> StepResult:
+    ) -> tuple[tf.Tensor, tf.Tensor, Nest]:
         """Takes a step along the mean gradient of the learners that have a minibatch.
 
         Args:
           minibatch: what to learn from; `masked` if this learner has nothing.
           parameter_version: int64 [], the version of the parameters before the step.
           learners: float32 [], the number of learners that have a minibatch.
+
+        Returns:
+          (float32 [3 + S]: whether the step was taken, which it is not if a gradient or sum of any
+          learner was not finite; the sums of "kl" and "steps" over all learners, or 0; the
+          statistics;
+          float64 []: seconds in the all-reduce, with waits for other learners;
+          float32 [b]: TD errors, or ()).
         """
         learned = self._compiled_learn(minibatch)
         gradients, sums, all_reduce_s = self._summed(learned.gradients, learned.sums)
@@ -228,9 +170,7 @@ class GradientStep(abc.ABC):
             policy_lag_max=tf.reduce_max(lag),
         )
         numbers = [tf.cast(taken, tf.float32), *(sums.get(name, 0.0) for name in ("kl", "steps"))]
-        return StepResult(
-            stats, sums, tf.stack([*numbers, *stats]), all_reduce_s, learned.td_errors
-        )
+        return tf.stack([*numbers, *stats]), all_reduce_s, learned.td_errors
 
     def _summed(
         self, gradients: list[tf.Tensor], own_sums: dict[str, tf.Tensor]

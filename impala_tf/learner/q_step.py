@@ -12,11 +12,12 @@ from impala_tf.agents.agent import Agent
 from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
-from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy import UnrollStep, time_major
-from impala_tf.learner.statistics import RunningMoments
-from impala_tf.learner.step import GradientStep, Learned, dense_gradients
-from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
+from impala_tf.learner.batch_uses import Minibatch
+from impala_tf.learner.gradient_step import GradientStep, Learned, dense_gradients
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.losses import Estimates, Transitions
+from impala_tf.learner.moments import RunningMoments
+from impala_tf.learner.policy_step import UnrollStep, time_major
 from impala_tf.types import Unroll
 
 _VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
@@ -39,6 +40,8 @@ class QValueStep(GradientStep):
 
     For arguments and attributes see `GradientStep`.
     """
+
+    STATS = QStats
 
     def __init__(
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
