@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.actor.acting import Acting, Codecs, LearnerActing, OwnActing
-from impala_tf.actor.actor import Actor
+from impala_tf.actor.acting import Acting, Codecs, LearnerActing, Network, OwnActing
+from impala_tf.actor.actor import Actor, Push
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.exploration import QLearning, epsilons_of
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.sampling import sampler_of
-from impala_tf.config import Config, ConfigError, Given, user_commands
+from impala_tf.config import Config, ConfigError, Given
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guard import STEP_TIMEOUT_S, BrokenTooOftenError, Guard
@@ -40,9 +39,6 @@ from impala_tf.transport import (
 )
 from impala_tf.types import EnvironmentSpec, Sent
 
-if TYPE_CHECKING:
-    from impala_tf.processes.tensorflow_actor import TensorFlowActor
-
 _log = logging.getLogger("impala_tf.actor.actor")
 
 
@@ -56,7 +52,7 @@ def main(given: Given) -> int:
     num_actors = _num_actors(given)
     process_memory.use_one_arena()
     interface = interface_of_config(config.agent, spec)
-    own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
+    own = _TensorFlowActor(config, spec) if configs.actors_use_tensorflow(config) else None
     num_envs = config.process.envs_per_actor
     task = config.process.task
     first_seed = seed_of(config.run.seed, "actor", task)
@@ -151,7 +147,7 @@ def _acting(
     config: Config,
     spec: EnvironmentSpec,
     client: ActorClient,
-    own: TensorFlowActor | None,
+    own: _TensorFlowActor | None,
     seed: int,
     q_learning: QLearning | None,
 ) -> Acting:
@@ -165,7 +161,7 @@ def _acting(
             model = ActingModel.from_bytes(client.fetch_network(config.process.envs_per_actor))
         except NoNetwork as reason:
             _log.warning("acting with TensorFlow: %s", reason)
-            own = _tensorflow_actor(config, spec)
+            own = _TensorFlowActor(config, spec)
     if own is not None:
         network = own.network(seed, None if q_learning is None else q_learning.epsilons)
         return OwnActing(network, client.fetch_parameters, waits)
@@ -175,23 +171,41 @@ def _acting(
     return OwnActing(policy, fetch, waits)
 
 
-def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
-    """Returns the part of this actor that needs TensorFlow.
+class _TensorFlowActor:
+    """The agent of an actor, computed by TensorFlow, whose import takes seconds and 220 MB.
+
+    Attributes:
+      sent_specs: what the actor sends to its learner.
 
     Raises:
       ConfigError: this machine has no TensorFlow.
     """
-    if not tensorflow_startup.is_installed():
-        raise ConfigError(
-            "this actor needs TensorFlow, but this machine has none; install"
-            f" the extra tensorflow: {user_commands.install_extra('tensorflow')} (on a cluster:"
-            " python -m frontend setup --extras=tensorflow)"
-        )
-    tensorflow_startup.import_tensorflow()
-    # Imports TensorFlow, which takes seconds and 220 MB.
-    from impala_tf.processes.tensorflow_actor import TensorFlowActor
 
-    return TensorFlowActor(config, spec)
+    def __init__(self, config: Config, spec: EnvironmentSpec) -> None:
+        tensorflow_startup.import_tensorflow("tensorflow")
+        from impala_tf.agents.agent import agent_here
+        from impala_tf.learner.actor_gradients import sent_specs
+
+        tensorflow_startup.use_one_cpu_thread()
+        tensorflow_startup.start_xla()
+        self._config, self._spec = config, spec
+        self._agent = agent_here(config.agent, spec)
+        self.sent_specs = sent_specs(self._agent, spec, config)
+
+    def network(self, seed: int, epsilons: np.ndarray | None) -> Network:
+        """Returns the network that chooses actions; see `agents.policy.OwnNetwork`."""
+        from impala_tf.agents.policy import OwnNetwork
+
+        num_envs = self._config.process.envs_per_actor
+        return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
+
+    def push(self, client: ActorClient) -> Push:
+        """Returns the function that sends unrolls or, for some algorithms, their gradients."""
+        from impala_tf.learner.actor_gradients import GradientSender
+
+        if configs.algorithm(self._config.loss.algorithm).actors_send == "unrolls":
+            return client.push
+        return GradientSender(client.push, self._agent, self._spec, self._config).push
 
 
 def _connect(config: Config, specs: Sent) -> ActorClient:

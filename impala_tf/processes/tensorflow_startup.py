@@ -9,46 +9,40 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from impala_tf.config import ConfigError, cores_here, user_commands
 from impala_tf.machine.process_output import silenced_stderr
 from impala_tf.monitoring.notes import FOR_USER
 
 _log = logging.getLogger("impala_tf.device")
-_OTHER_HINT = (
-    "check nvidia-smi and CUDA_VISIBLE_DEVICES; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own"
-    " messages"
+_HINT = (
+    "check nvidia-smi and CUDA_VISIBLE_DEVICES (TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own"
+    f" messages), or {user_commands.install('tensorflow[and-cuda]')}"
 )
 _NVIDIA = Path("/dev/nvidiactl")
 
 
-def is_installed() -> bool:
-    """Returns whether this machine has TensorFlow; a machine with only actors may lack it."""
-    return importlib.util.find_spec("tensorflow") is not None
-
-
-def check_installed() -> None:
-    """Raises ConfigError if this machine has no TensorFlow."""
-    if not is_installed():
-        raise ConfigError(
-            "this needs TensorFlow, but this machine has only what actors need; install the rest"
-            f" with {user_commands.install_extra('learner')}"
-        )
-
-
-def import_tensorflow() -> None:
+def import_tensorflow(extra: str = "learner") -> None:
     """Imports TensorFlow without the messages that its GPU plugins print at any log level.
 
     Python exceptions still surface. Keras is left out: it would import Matplotlib, and take a third
     of the time and 85 MB. It can still be imported later.
 
     Raises:
-      ConfigError: this machine has no TensorFlow.
+      ConfigError: see `check_installed`.
     """
-    check_installed()
+    check_installed(extra)
     with silenced_stderr(), _without("keras"):
         import tensorflow  # noqa: F401
+
+
+def check_installed(extra: str = "learner") -> None:
+    """Raises ConfigError, which names the extra, if this machine has no TensorFlow."""
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ConfigError(
+            "this needs TensorFlow, but this machine has only what most actors need; install it"
+            f" with {user_commands.install_extra(extra)}, or on a cluster with --extras={extra}"
+        )
 
 
 def start_xla() -> None:
@@ -79,11 +73,10 @@ def select_device(device: str) -> str:
         tf.config.set_visible_devices([], "GPU")
         gpus = []
     elif not gpus and device == "gpu":
-        raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}; {_OTHER_HINT}")
+        raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_HINT}")
     elif not gpus and _gpu_expected():
         message = "expected a GPU, but TensorFlow finds none, so the CPU computes; %s"
-        _log.warning(message, _gpu_hint(tf), extra=FOR_USER)
-        _log.info(_OTHER_HINT)
+        _log.warning(message, _HINT, extra=FOR_USER)
     if gpus:
         for gpu in gpus:
             # Otherwise a process takes all of a GPU's memory, so that a second learner, or
@@ -91,10 +84,10 @@ def select_device(device: str) -> str:
             # or has limited its memory.
             with contextlib.suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
-        names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
-        joined = ", ".join(map(str, names))
-        _log.info("computing on GPU: %s", joined)
-        return joined
+        details = map(tf.config.experimental.get_device_details, gpus)
+        names = ", ".join(str(each.get("device_name")) for each in details)
+        _log.info("computing on GPU: %s", names)
+        return names
     threads = tf.config.threading.get_intra_op_parallelism_threads()  # 0: not set
     suffix = f", {threads} for each operation" if threads else ""
     _log.info("computing on CPU, %d cores%s", cores_here(), suffix)
@@ -111,15 +104,17 @@ def use_threads(count: int) -> None:
 
     if count >= len(os.sched_getaffinity(0)):  # as many as TensorFlow makes: it knows no quota
         return
-    # TensorFlow 2 has no public way to set this option.
-    from tensorflow.python.eager import context
-
-    if context.context_safe() is not None:  # a module of the user's own has used TensorFlow
-        _log.info("TensorFlow was in use already, so all cores compute each operation")
-        return
     options = tf.compat.v1.ConfigProto()
     options.experimental.disable_thread_spinning = True
-    context.context()._config = options
+    # Only who enables eager execution can give these options.
+    tf.compat.v1.disable_eager_execution()
+    try:
+        tf.compat.v1.enable_eager_execution(config=options)
+    except (ValueError, AttributeError):  # the latter is a slip in TensorFlow's error message
+        tf.compat.v1.enable_eager_execution()
+        # A module of the user's own has used it.
+        _log.info("TensorFlow was in use already, so all cores compute each operation")
+        return
     tf.config.threading.set_intra_op_parallelism_threads(count)
 
 
@@ -136,13 +131,6 @@ def _gpu_expected() -> bool:
     """Whether the user chose GPUs, or the machine has an NVIDIA driver and no GPU is hidden."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return _NVIDIA.exists() if chosen is None else chosen not in ("", "-1")
-
-
-def _gpu_hint(tf: Any) -> str:
-    install = user_commands.install("tensorflow[and-cuda]")
-    if not tf.test.is_built_with_cuda():
-        return f"this TensorFlow is built without CUDA: {install}"
-    return f"install CUDA's libraries: {install}"
 
 
 @contextlib.contextmanager
