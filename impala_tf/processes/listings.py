@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from impala_tf.config import AGENTS, ConfigError, command_line
 from impala_tf.environments import suites
-from impala_tf.environments.suite import Suite
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
@@ -27,26 +26,22 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
 def levels(part: str = "") -> str:
     """Returns the levels whose names contain a text, in any case, or the levels of a list."""
-    lists = {name: suite for suite in suites.SUITES for name in suite.lists}
-    if part.lower() in lists:
-        return _members(part.lower(), lists[part.lower()])
-    sections = []
+    sections: list[str] = []
+    lists: list[str] = []
     for suite in suites.SUITES:
-        names = [name for name in suite.installed() if part.lower() in name.lower()]
+        installed = list(suite.installed())
+        lists += suite.lists
+        if (members := suite.lists.get(part.lower())) is not None:
+            here = len(set(members).intersection(installed))
+            about = f"{suite.about} ({here} of {len(members)} levels are installed)"
+            return "\n".join([f"{about}:", *(f"  {member}" for member in members)])
+        names = [name for name in installed if part.lower() in name.lower()]
         if names:
-            sections.append(f"{suite.about}:\n" + "\n".join(f"  {name}" for name in names))
+            sections.append("\n".join([f"{suite.about}:", *(f"  {name}" for name in names)]))
     if not sections:
         raise ConfigError(f"levels {part}: no level that is installed has this in its name")
-    about = f"One agent learns all levels of a list; impala levels {next(iter(lists))} shows them."
+    about = f"One agent learns all levels of a list; impala levels {lists[0]} shows them."
     return "\n\n".join([*sections, f"Lists for --level_name: {', '.join(lists)}. {about}"])
-
-
-def _members(name: str, suite: Suite) -> str:
-    """Returns the levels of a list, including those that are not installed."""
-    members = suite.lists[name]
-    installed = len(set(members).intersection(suite.installed()))
-    title = f"{suite.about}, list {name} ({installed} of {len(members)} levels are installed):"
-    return "\n".join([title, *(f"  {member}" for member in members)])
 
 
 def agents() -> str:

@@ -119,8 +119,13 @@ def read(logdir: Logdir) -> dict[str, Any]:
     """Returns what config.json holds; {} if it is missing.
 
     Raises:
-      ConfigError: it is no run's.
+      ConfigError: it is no run's, or the folder holds an exported agent, which must not change.
     """
+    if logdir.is_exported:
+        raise ConfigError(
+            f"--logdir={logdir.path}: holds an exported agent, which only plays, with --mode=test;"
+            " give the folder of a run (its config.yaml repeats its run: --config=FILE)"
+        )
     try:
         described = {"sources": {}, **read_json(logdir.config)}
     except (FileNotFoundError, NotADirectoryError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shlex
@@ -38,7 +39,7 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     """
     with contextlib.ExitStack() as locks:
         _lock(locks, logdir)
-        moved = _moved_aside(logdir) if fresh else None
+        moved = _move_aside(logdir) if fresh else None
         if moved is not None:
             _lock(locks, logdir)  # of the new folder
         yield moved
@@ -54,32 +55,29 @@ def check_not_exported(logdir: Logdir) -> None:
 
 
 def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
+    where = f"--logdir={logdir.path}"
     try:
         logdir.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(logdir.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
-    locks.callback(os.close, descriptor)
-    try:
+        locks.callback(os.close, descriptor)
         lock(descriptor, logdir.path / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        used = in_use(logdir.metrics)  # by a learner that a user or a launch has started
+        if in_use(logdir.metrics):  # by a learner that a user or a launch has started
+            raise BlockingIOError
     except BlockingIOError:
-        used = True
-    except NoLocksError as error:
-        raise ConfigError(f"--logdir={logdir.path}: {error.strerror}") from None
-    if used:
-        problem = "another run is writing there; choose another --logdir"
-        raise ConfigError(f"--logdir={logdir.path}: {problem}")
-
-
-def _moved_aside(logdir: Logdir) -> Path | None:
-    path = logdir.path.resolve()
-    if holds_run(path) and Path.cwd().is_relative_to(path):
         raise ConfigError(
-            f"--fresh: would rename the current folder, {path}; give --logdir a folder of the run's"
-            " own"
-        )
+            f"{where}: another run is writing there; choose another --logdir"
+        ) from None
+    except NoLocksError as error:
+        raise ConfigError(f"{where}: {error.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot write there: {error.strerror}") from None
+
+
+def _move_aside(logdir: Logdir) -> Path | None:
+    path = logdir.path.resolve()
     try:
+        if holds_run(path) and Path.cwd().is_relative_to(path):
+            raise OSError(errno.EBUSY, f"it is the current folder, {path}")
         return moved_aside(logdir.path)
     except OSError as error:
         raise ConfigError(f"--fresh: cannot rename {logdir.path}: {error.strerror}") from None
@@ -144,20 +142,21 @@ def differences(
       where: the value of `flag`, which names the folder of config.json.
       config, spec: this run's.
     """
-    flags, sources = described.get("flags", {}), described.get("sources", {})
     now = provenance.sources(config, spec)
-    differing = configs.differences(flags, sources, config, now)
-    if not differing:
-        return []
+    differing = configs.differences(
+        described.get("flags", {}), described.get("sources", {}), config, now
+    )
     lines = [
-        f"{_shown(name, value)}{'' if now[name] == 'given' else ' (not given)'}, but {where} was"
-        f" trained with {_shown(name, before)}"
+        f"{_type(name, value)}{'' if now[name] == 'given' else ' (not given)'}, but {where} was"
+        f" trained with {_type(name, before)}"
         for name, (before, value) in differing.items()
     ]
-    more = f"another --{flag}" + (", or --fresh to move that run aside" if flag == "logdir" else "")
-    return [*lines, f"--{flag}={where}: holds another run; give its flags to resume it, or {more}"]
+    if lines:
+        more = f"another --{flag}" + (", or --fresh" if flag == "logdir" else "")
+        lines.append(f"--{flag}={where}: holds another run; give its flags to resume it, or {more}")
+    return lines
 
 
-def _shown(name: str, value: Any) -> str:
+def _type(name: str, value: Any) -> str:
     """Returns a flag as it is typed in a shell; one without a value as "no --NAME"."""
     return f"no --{name}" if value == "" else shlex.quote(configs.to_flag(name, value))

@@ -111,8 +111,9 @@ def use_threads(count: int) -> None:
     try:
         tf.compat.v1.enable_eager_execution(config=options)
     except (ValueError, AttributeError):  # the latter is a slip in TensorFlow's error message
+        # A module of the user's own has used it. This brings its eager execution back.
+        tf.compat.v1.disable_eager_execution()
         tf.compat.v1.enable_eager_execution()
-        # A module of the user's own has used it.
         _log.info("TensorFlow was in use already, so all cores compute each operation")
         return
     tf.config.threading.set_intra_op_parallelism_threads(count)

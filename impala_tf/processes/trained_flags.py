@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -38,11 +38,6 @@ def as_trained(given: Given) -> Given:
     if given["logdir"] is None:
         raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
     logdir = Logdir(Path(given["logdir"]))
-    if logdir.is_exported:
-        raise ConfigError(
-            f"--logdir={logdir.path}: holds an exported agent, which plays with --mode=test; to"
-            f" {given['mode']}, give the logdir of its run"
-        )
     described = provenance.read(logdir)
     if not described:
         raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
@@ -111,34 +106,25 @@ def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection
     """Makes a folder's modules of the level importable.
 
     A module that `impala_tf.train` wrote for a function of a notebook may have the same name in
-    every run, so it replaces another run's module. Other modules in the folder come after those of
-    Python and of the current folder.
+    every run, so it is imported again. Other modules in the folder come after those of Python and
+    of the current folder.
 
     Args:
       folder: the folder of a run or of an exported agent; trusted.
       environment: the flags that name the level.
       but: modules that are not taken from the folder.
-
-    Raises:
-      ConfigError: a module cannot be imported.
     """
     names = [name for name in suites.modules(environment) if name not in but]
-    paths = {name: folder / f"{name}.py" for name in names if (folder / f"{name}.py").is_file()}
-    if not paths:
+    found = [name for name in names if (folder / f"{name}.py").is_file()]
+    if not found:
         return
     sys.path[:] = [each for each in sys.path if each not in _folders_of_modules]
     _folders_of_modules[:] = [str(folder)]
     sys.path.append(str(folder))  # processes of environments inherit it
-    for name, path in paths.items():
+    importlib.invalidate_caches()
+    for name in found:
         if name.startswith(plug_ins.WRITTEN):
-            spec = importlib.util.spec_from_file_location(name, path)
-            assert spec is not None and spec.loader is not None
-            module = sys.modules[name] = importlib.util.module_from_spec(spec)
-            try:
-                spec.loader.exec_module(module)
-            except (Exception, SystemExit) as error:
-                del sys.modules[name]
-                raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
+            sys.modules.pop(name, None)
 
 
 _folders_of_modules: list[str] = []  # added to sys.path by `use_modules_of`

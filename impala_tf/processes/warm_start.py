@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from impala_tf.checkpoint import files
 from impala_tf.checkpoint.compatibility import signature_of
+from impala_tf.checkpoint.files import Newest
 from impala_tf.config import AgentComposition, Config, ConfigError, composition, to_flag
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.notes import FOR_USER
@@ -26,15 +27,7 @@ _COMPARED = ("level_name", "heads", "observation_shape")
 _log = logging.getLogger("impala_tf.learner")
 
 
-class Source(NamedTuple):
-    """A checkpoint of another run."""
-
-    path: Path
-    identity: Mapping[str, Any]  # see `compatibility.signature_of`
-    environment_frames: int
-
-
-def find(start_from: str) -> Source:
+def find(start_from: str) -> Newest:
     """Returns the checkpoint that --start_from names.
 
     Args:
@@ -42,26 +35,28 @@ def find(start_from: str) -> Source:
         RUN/best; or one checkpoint.
 
     Raises:
-      ConfigError: there is no complete checkpoint.
+      ConfigError: there is no complete checkpoint of a run.
     """
     path, problem = Path(start_from).expanduser(), f"--start_from={start_from}: "
     if (path / files.MANIFEST).is_file():
         try:
-            return _source(path, files.read_state(path))
+            state = files.read_state(path)
+            _check_identity(path, state)
         except files.DamagedError as damaged:
             raise ConfigError(f"{problem}is damaged ({damaged}); give another") from None
+        return Newest(path, state, {})
     folder = Logdir(path).checkpoints
-    newest = files.find(folder if folder.is_dir() else path, _source)
+    newest = files.find(folder if folder.is_dir() else path, _check_identity)
     if newest is None:
         missing = "holds no checkpoint" if path.is_dir() else "there is no such folder"
         raise ConfigError(
             f"{problem}{missing}; give the folder of a run, RUN/best, or RUN/checkpoints/ckpt-N"
         )
-    return _source(newest.path, newest.state)
+    return newest
 
 
-def _source(path: Path, state: Any) -> Source:
-    """Returns a checkpoint as a source; raises DamagedError if its identity is not that of a run.
+def _check_identity(path: Path, state: Any) -> None:
+    """Raises DamagedError if the identity of a checkpoint, which may be a stranger's, is no run's.
 
     Its counters are a run's, as `files.read_state` has found.
     """
@@ -73,7 +68,6 @@ def _source(path: Path, state: Any) -> Source:
             raise ValueError(used["level_name"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise files.DamagedError(f"state.json is not a run's: {error!r}") from None
-    return Source(path, identity, state["counters"]["environment_frames"])
 
 
 def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
@@ -87,7 +81,7 @@ def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
         find_fitting(run.start_from, signature_of(config, spec), logdir)
 
 
-def find_fitting(start_from: str, current: Mapping[str, Any], logdir: Logdir) -> Source:
+def find_fitting(start_from: str, current: Mapping[str, Any], logdir: Logdir) -> Newest:
     """Returns the checkpoint that --start_from names, if a run in `logdir` can start from it.
 
     `current` is the signature of that run.
@@ -102,16 +96,15 @@ def find_fitting(start_from: str, current: Mapping[str, Any], logdir: Logdir) ->
             " --start_from out to resume it, or give another --logdir for a new run"
         )
     source = find(start_from)
-    saved = source.identity
+    saved = source.state["identity"]
     differing = [name for name in _FLAGS_OF_TORSO if saved[name] != current[name]]
     if _composition(saved).torso != _composition(current).torso:
         differing.append("agent_name")
-    problems = [
-        f"was trained with {to_flag(name, saved[name])}; give that flag" for name in differing
-    ]
-    theirs, ours = (identity["observation_shape"] for identity in (saved, current))
-    if theirs != ours:
-        problems.append(f"its observations are {theirs}, but those of this run are {ours}")
+    problems = [f"was trained with {to_flag(name, saved[name])}" for name in differing]
+    if saved["observation_shape"] != current["observation_shape"]:
+        problems.append(
+            f"has observations {saved['observation_shape']}, not {current['observation_shape']}"
+        )
     if problems:
         raise ConfigError([f"--start_from={start_from}: {problem}" for problem in problems])
     return source
@@ -135,19 +128,19 @@ def start(
         return None
     signature = signature_of(config, spec)
     source = find_fitting(config.run.start_from, signature, logdir)
-    taken = take(learner, source, signature)
-    level, frames = source.identity["level_name"], source.environment_frames
-    line = f"starting from {source.path} ({level}, {frames:,} frames); taken: {', '.join(taken)}"
-    _log.info("%s", line, extra=FOR_USER)
-    return {
+    started_from = {
         "checkpoint": str(source.path.resolve()),
-        "level_name": level,
-        "environment_frames": frames,
-        "parts": taken,
+        "level_name": source.state["identity"]["level_name"],
+        "environment_frames": source.state["counters"]["environment_frames"],
+        "parts": take(learner, source, signature),
     }
+    line = "starting from {checkpoint} ({level_name}, {environment_frames:,} frames); taken: "
+    taken = ", ".join(started_from["parts"])
+    _log.info("%s", line.format(**started_from) + taken, extra=FOR_USER)
+    return started_from
 
 
-def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list[str]:
+def take(learner: Learner, source: Newest, signature: Mapping[str, Any]) -> list[str]:
     """Assigns the parts of a checkpoint's network that fit; see `start`.
 
     Of an agent with another core, other heads or other inputs, only the torso means the same.
@@ -166,7 +159,7 @@ def take(learner: Learner, source: Source, signature: Mapping[str, Any]) -> list
 
     from impala_tf.learner.policy_step import value_moments
 
-    agent, identities = learner.agent, (signature, source.identity)
+    agent, identities = learner.agent, (signature, source.state["identity"])
     ours, theirs = ((each["heads"], _composition(each)) for each in identities)
     taken = []
     for name, modules in agent.parts().items():
@@ -202,7 +195,7 @@ def _composition(identity: Mapping[str, Any]) -> AgentComposition:
     return composition(identity["agent_name"]).with_core(identity["core"])
 
 
-def _assign(source: Source, name: str, module: tf.Module) -> bool:
+def _assign(source: Newest, name: str, module: tf.Module) -> bool:
     """Assigns a module's variables, if all are under its name in the checkpoint with these shapes.
 
     Returns:

@@ -109,17 +109,14 @@ def test_keywords_of_a_level_are_one_text_however_they_are_given():
     assert {each["level_kwargs"] for each in given} == {'{"sutton_barto_reward": true}'}
 
 
-def test_what_cannot_be_loaded(tmp_path):
+def test_what_cannot_be_loaded_or_is_no_argument(tmp_path):
     for use in (impala.load, impala.evaluate):
         with pytest.raises(impala.ConfigError, match="holds no run"):
             use(tmp_path)
-
-
-@pytest.mark.parametrize("flag", ["test_policy", "test_num_episodes", "mode"])
-def test_a_flag_that_has_another_name_in_python_is_not_ignored(flag):
-    with pytest.raises(TypeError, match=flag):
-        wrong: Any = {flag: 3}
-        impala.evaluate(PROJECT / "examples" / "cartpole", **wrong)
+    for flag in ("test_policy", "test_num_episodes", "mode"):  # they have other names in Python
+        with pytest.raises(TypeError, match=flag):
+            wrong: Any = {flag: 3}
+            impala.evaluate(PROJECT / "examples" / "cartpole", **wrong)
 
 
 def test_what_an_agent_cannot_take_is_named():

@@ -98,29 +98,22 @@ def test_a_trained_agent_can_be_evaluated_and_filmed(start, copied_run):
 
 
 @SHARES_THE_TRAINED_RUN
-def test_a_complete_run_is_not_trained_further(run_here, copied_run):
-    before = rows(copied_run)
+def test_a_complete_run_is_not_trained_further_and_another_run_is_refused(run_here, copied_run):
+    """It would mix two runs, and reports would credit the mixture to the new flags."""
+    before = sorted({*copied_run.rglob("*"), copied_run / ".lock"}), rows(copied_run)
     for frames in (320_000, 1000):
         flags = (*TRAINED, f"--total_environment_frames={frames}", f"--logdir={copied_run}")
         code, out, err = run_here(*flags)
         assert code == 0, err
         told = rf"this run is complete \(320,\d{{3}} frames; you asked for {frames:,}\)"
         assert re.search(told, out)
-        assert "resuming" not in out and rows(copied_run) == before
-
-
-@SHARES_THE_TRAINED_RUN
-def test_a_logdir_of_another_run_is_refused(run_here, copied_run):
-    """It would mix two runs, and reports would credit the mixture to the new flags."""
-    before = sorted({*copied_run.rglob("*"), copied_run / ".lock"})
+        assert "resuming" not in out
     given = ("--agent_name=MLPLSTMAgent", "--seed=2", "--discounting=0.5")
     code, out, err = run_here(*TRAINED, LONG, *given, f"--logdir={copied_run}")
     assert (code, out) == (2, "")
-    trained = ("--agent_name=MLPAgent", "--seed=7", "--discounting=0.99", "--fresh")
-    for line, theirs in zip(sorted(err.splitlines())[:4], sorted(trained), strict=True):
-        assert theirs in line, err
-    assert all(f"{flag}, but {copied_run} was" in err for flag in given)
-    assert sorted(copied_run.rglob("*")) == before
+    for flag in (*given, "--agent_name=MLPAgent", "--seed=7", "--discounting=0.99", "--fresh"):
+        assert flag in err
+    assert (sorted(copied_run.rglob("*")), rows(copied_run)) == before
 
 
 @SHARES_THE_TRAINED_RUN

@@ -268,7 +268,10 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copied]:
     made.uploads.close(lambda: True)
 
 
-def test_training_does_not_wait_and_the_newest_checkpoint_is_next(copied: Copied) -> None:
+def test_training_does_not_wait_for_a_share_that_is_slow_or_gone(
+    copied: Copied, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newest checkpoint is next. What is wrong is named once."""
     copied.answers.clear()
     copied.checkpoint(1)
     time.sleep(0.3)  # the thread waits for the share
@@ -277,22 +280,17 @@ def test_training_does_not_wait_and_the_newest_checkpoint_is_next(copied: Copied
     copied.answers.set()
     wait_until(lambda: not copied.uploads.busy)
     assert frames_in(copied.share) == [10, 30]
-
-
-def test_a_share_that_is_gone_is_named_once_and_gets_what_it_missed(
-    copied: Copied, caplog: pytest.LogCaptureFixture
-) -> None:
     copied.gone = True
-    copied.checkpoint(1)
+    copied.checkpoint(4)
     wait_until(lambda: copied.storage.trouble() is not None)
-    copied.checkpoint(2)
+    copied.checkpoint(5)
     time.sleep(0.3)
     trouble = copied.storage.trouble()
     assert trouble is not None
     assert str(copied.share) in trouble["text"] and "no route to host" in trouble["text"]
     copied.gone = False
     wait_until(lambda: copied.storage.trouble() is None)
-    assert frames_in(copied.share) == [20]
+    assert frames_in(copied.share) == [10, 30, 50]
     assert caplog.text.count("no route") == 1
 
 

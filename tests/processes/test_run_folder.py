@@ -92,19 +92,6 @@ def test_runs_that_start_at_once_never_share_a_folder(start: Start, tmp_path: Pa
     assert len(described(tmp_path / FOLDER)["history"]) == 1
 
 
-@pytest.mark.long
-def test_fresh_does_not_move_a_run_that_trains(start: Start, tmp_path: Path) -> None:
-    run = start(*ENDLESS, cwd=tmp_path)
-    run.wait_until(lambda: checkpointed_frames(tmp_path / FOLDER) > 0)
-    code, _, err = start(*ENDLESS, "--fresh", cwd=tmp_path).wait()
-    assert code == 2
-    assert err == (
-        f"run_experiment.py: --logdir={FOLDER}: another run is writing there; choose another"
-        " --logdir\n"
-    )
-    assert not (tmp_path / f"{FOLDER}.1").exists()
-
-
 def test_fresh_on_a_link_keeps_the_link(tmp_path: Path) -> None:
     """It leads to a large disk, where the next run is to be, too."""
     run, link = tmp_path / "large" / "run", tmp_path / "runs" / "run"
@@ -145,11 +132,10 @@ def test_the_current_folder_is_not_moved_aside(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "mine.txt").write_text("precious")
     code, _, err = run_here(*SHORT, "--logdir=.", "--fresh")
     assert code == 2
-    assert f"--fresh: would rename the current folder, {tmp_path}" in err
-    assert (tmp_path / "mine.txt").exists()
+    assert "--fresh: cannot rename" in err and str(tmp_path) in err
+    assert (tmp_path / "config.json").exists()
 
 
 def test_checkpoints_without_a_config_are_not_trained_on(

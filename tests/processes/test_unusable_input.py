@@ -49,14 +49,22 @@ def test_unusable_flags_give_one_line_and_status_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_machine_without_tensorflow_is_told_what_to_install(run_here, tmp_path, monkeypatch):
-    """One that was set up for actors has none."""
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    for flags in ((CARTPOLE,), ("--mode=describe",)):
-        code, out, err = run_here(*flags, f"--logdir={tmp_path / 'run'}")
-        assert (code, out) == (2, "")
-        assert len(err.splitlines()) == 1, err
-        assert "this needs TensorFlow" in err
+@pytest.mark.parametrize(
+    ("package", "flags", "named"),
+    [
+        ("tensorflow", [CARTPOLE], "this needs TensorFlow"),
+        ("tensorflow", ["--mode=describe"], "this needs TensorFlow"),
+        ("wandb", [CARTPOLE, "--track=wandb"], "--track=wandb: needs the extra wandb: "),
+    ],
+)
+def test_a_machine_without_a_package_is_told_what_to_install(
+    run_here, tmp_path, monkeypatch, package, flags, named
+):
+    """One that was set up for actors has no TensorFlow."""
+    monkeypatch.setitem(sys.modules, package, None)
+    code, out, err = run_here(*flags, f"--logdir={tmp_path / 'run'}")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1 and named in err, err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,16 +108,6 @@ def test_a_missing_gpu_gives_one_line_and_status_2(start, tmp_path):
     assert err.startswith("run_experiment.py: --device=gpu: TensorFlow finds no GPU; "), err
     assert len(err.splitlines()) == 1, err
     assert "computing on" not in out
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_missing_wandb_is_refused_at_once(run_here, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    flags = [CARTPOLE, "--track=wandb", f"--logdir={tmp_path / 'run'}"]
-    code, out, err = run_here(*flags)
-    assert (code, out) == (2, "")
-    assert err.startswith("run_experiment.py: --track=wandb: needs the extra wandb: "), err
-    assert len(err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 

