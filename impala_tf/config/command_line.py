@@ -77,14 +77,8 @@ def read_flags(arguments: Sequence[str]) -> dict[str, Any]:
     Raises:
       ConfigError: one line for every word that is not a flag, or has a value of the wrong type.
     """
-    words = []
-    for word in arguments:  # --batch-size is --batch_size
-        name, equals, value = word.partition("=")
-        is_flag = word.startswith("--")
-        words.append(name.replace("-", "_").replace("__", "--", 1) + equals + value
-                     if is_flag else word)  # fmt: skip
     try:
-        found, others = _parser().parse_known_args(words)
+        found, others = _parser().parse_known_args(list(map(_underscored, arguments)))
     except argparse.ArgumentError as error:
         name, problem = str(error.argument_name), error.message
         if FLAGS[name.removeprefix("--").removeprefix("no_")].kind is bool:
@@ -113,6 +107,13 @@ def read_flags(arguments: Sequence[str]) -> dict[str, Any]:
     if problems:
         raise ConfigError(problems)
     return flags
+
+
+def _underscored(word: str) -> str:
+    """Returns --batch-size as --batch_size."""
+    name, equals, value = word.partition("=")
+    is_flag = word.startswith("--")
+    return f"--{name[2:].replace('-', '_')}{equals}{value}" if is_flag else word
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from impala_tf.config import presets
 from impala_tf.config.algorithms import algorithm
 from impala_tf.config.compositions import composition
 from impala_tf.config.flag_values import (
-    BUILT_IN,
     Given,
     actors_wait,
     replace,
@@ -89,28 +88,17 @@ def _ends(
 
 
 def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, str]:
-    """Returns where the value of each flag of a config comes from.
+    """Returns {flag: "given", or "default" if its value follows from other flags and the level}.
 
-    Returns:
-      {flag: "given", "preset", "default" (the same for every run), or "derived" (from other flags
-      or the machine)}. A given flag that changes nothing does not count as given.
+    A given flag that changes nothing does not count as given.
     """
-    values = to_dict(config)
-    everything = Given.of(config)
-    few, many = (
-        presets.values(values["preset"], kind, values["algorithm"], continuous, actors)
-        for actors in (1, presets.MANY_ACTORS)
-    )
+    values, everything = to_dict(config), Given.of(config)
 
-    def source(name: str) -> str:
+    def is_given(name: str) -> bool:
         otherwise = resolve(everything.without(name), kind, continuous)
-        if to_dict(otherwise)[name] != values[name]:
-            return "given"
-        if values[name] == BUILT_IN[name]:
-            return "default"
-        return "preset" if values[name] in (few.get(name), many.get(name)) else "derived"
+        return bool(to_dict(otherwise)[name] != values[name])
 
-    return {name: source(name) for name in values}
+    return {name: "given" if is_given(name) else "default" for name in values}
 
 
 def sent_per_push(config: Config) -> int:

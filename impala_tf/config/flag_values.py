@@ -20,7 +20,6 @@ from impala_tf.config.flags import (
     ClusterConfig,
     Config,
     EnvironmentConfig,
-    EvaluationConfig,
     flags_of,
 )
 from impala_tf.config.other_names import OTHER_NAMES
@@ -110,11 +109,6 @@ class Given:
     def cluster(self) -> ClusterConfig:
         """What a launch needs."""
         return self._group(ClusterConfig)
-
-    @property
-    def evaluation(self) -> EvaluationConfig:
-        """What --mode=test needs."""
-        return self._group(EvaluationConfig)
 
     def _group(self, group: type[Group]) -> Group:
         fields = dataclasses.fields(group)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def main(given: Given) -> int:
 
 def load(given: Given) -> Player:
     """Returns the agent, like `players.load`; with --video, checks that levels can be drawn."""
-    if given.evaluation.video and importlib.util.find_spec("av") is None:
+    if given["video"] and importlib.util.find_spec("av") is None:
         install = user_commands.install_extra("learner")
         raise ConfigError(f"--video: needs the package av, which is in an extra: {install}")
     player = players.load(given, choose_device=True)

@@ -90,7 +90,7 @@ def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
     merged, logdir = Given({**of_file.flags, **typed.flags}), typed["logdir"]
     modules = sorted(own_modules(merged) - own_modules(typed))
     question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import?"
-    is_trusted = not modules or merged.evaluation.trust_level_module
+    is_trusted = not modules or merged["trust_level_module"]
     if not (is_trusted or config_file.confirmed(question)):
         raise ConfigError(
             f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"

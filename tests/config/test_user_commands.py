@@ -35,12 +35,11 @@ def pasted(command: str, cwd: Path, path: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(params=["project", "inside", "elsewhere"])
+@pytest.fixture(params=["project", "elsewhere"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     elsewhere = tmp_path / "a folder; with $signs"
     elsewhere.mkdir()
-    folders = {"project": PROJECT, "inside": PROJECT / "docs", "elsewhere": elsewhere}
-    return folders[request.param]
+    return PROJECT if request.param == "project" else elsewhere
 
 
 @pytest.mark.parametrize("activated", [False, True])
