@@ -1,6 +1,6 @@
 """--preset: the values of the flags that are not given, by preset, kind of level and algorithm.
 
-Every flag of a preset is `Derived` in `flags`, so that given flags can be told apart.
+Every flag of a preset is DERIVED in `flags`, so that given flags can be told apart.
 """
 
 from __future__ import annotations
@@ -127,31 +127,27 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
 }
 """{preset: {kind: {flag: value}}}: all have the same flags."""
 
-FOR_CONTINUOUS: Flags = {
+# A Gaussian's entropy has no upper limit: a bonus would make its deviation grow without end.
+_CONTINUOUS: Flags = {
     "entropy_cost": 0.0,
     "entropy_cost_end": 0.0,
     "observation_normalization": "elementwise",
 }
-"""{flag: value} of levels with continuous actions. A Gaussian's entropy has no upper limit, so a
-bonus would make its deviation grow without end."""
-# A gradient step for every 64 agent steps, for the same amount of work: see sandbox/atari.md,
-# images.md.
-SMALL_BATCHES: Flags = {
+# Of images, with the tuned preset's own algorithm: a gradient step for every 64 agent steps, for
+# the same amount of work (sandbox/atari.md, images.md). Each gradient step has a fixed cost, so
+# this would slow down a learner of many actors.
+_SMALL_BATCHES: Flags = {
     "batch_size": 4,
     "ring_batches": 16,
     "learning_rate": 3.5e-4,
     "learning_rate_end": 7e-5,
 }
-"""{flag: value} of Atari and other images, with the tuned preset's own algorithm and fewer than
-MANY_ACTORS actors for each learner."""
-MANY_ACTORS = 16
-"""Each gradient step has a fixed cost, so small batches would slow down a learner of many
-actors."""
-# Measured on HalfCheetah, Hopper and Walker2d, see sandbox/vectors.md. A robot's step is cheap,
-# so a gradient step for every 64 of them pays off. With a discount of 0.99, a robot that runs fast
-# but falls after 400 steps is as good as one that stays up for 600; with 0.995, some only learn to
-# stand.
-TUNED_ROBOTS: Flags = {
+_MANY_ACTORS = 16
+# Vectors with continuous actions, with the tuned preset's own algorithm. Measured on HalfCheetah,
+# Hopper and Walker2d (sandbox/vectors.md). A robot's step is cheap, so a gradient step for every 64
+# of them pays off. With a discount of 0.99, a robot that runs fast but falls after 400 steps is as
+# good as one that stays up for 600; with 0.995, some only learn to stand.
+_ROBOTS: Flags = {
     "agent_name": "SeparateMLPAgent",
     "discounting": 0.993,
     "total_environment_frames": 2_000_000,
@@ -163,19 +159,13 @@ TUNED_ROBOTS: Flags = {
     "learning_rate": 7e-4,
     "learning_rate_end": 0.0,
 }
-"""{flag: value} of vectors with continuous actions, with the tuned preset's own algorithm."""
-# Measured, see sandbox/vectors.md. Once the pole stands, advantages are noise that is scaled up to
-# 1. With a learning rate that falls with the frames alone, some runs then forget what they learned.
-TUNED_VECTORS: Flags = {"learning_rate_schedule": "kl"}
-"""{flag: value} of vectors with discrete actions, with the tuned preset's own algorithm."""
+# Other vectors. Once the pole stands, advantages are noise that is scaled up to 1. With a learning
+# rate that falls with the frames alone, some runs then forget what they learned.
+_VECTORS: Flags = {"learning_rate_schedule": "kl"}
 
 
 def values(
-    preset: str,
-    kind: Kind,
-    name: str | None,
-    continuous: bool = False,
-    actors: int = 1,
+    preset: str, kind: Kind, name: str | None, continuous: bool = False, actors: int = 1
 ) -> dict[str, Any]:
     """Returns {flag: value} of a preset for a kind of level.
 
@@ -186,21 +176,20 @@ def values(
       continuous: whether the level's actions are continuous.
       actors: how many actors each learner has.
     """
-    preset_values = dict(PRESETS[preset][kind])
-    is_tuned = preset == "tuned" and name in (None, preset_values["algorithm"])
+    found = dict(PRESETS[preset][kind])
+    is_its_own = name in (None, found["algorithm"])
     if continuous:
-        preset_values.update(FOR_CONTINUOUS)
-    if is_tuned and kind == "vector":
-        preset_values.update(TUNED_ROBOTS if continuous else TUNED_VECTORS)
-    if actors < MANY_ACTORS and following_actors(preset, kind, name):
-        preset_values.update(SMALL_BATCHES)
-    # The preset has the values of its own algorithm.
-    if name not in (None, preset_values["algorithm"]):
-        preset_values.update(algorithm(str(name)).defaults_on(kind, continuous), algorithm=name)
-    return preset_values
+        found.update(_CONTINUOUS)
+    if preset == "tuned" and is_its_own and kind == "vector":
+        found.update(_ROBOTS if continuous else _VECTORS)
+    if actors < _MANY_ACTORS and following_actors(preset, kind, name):
+        found.update(_SMALL_BATCHES)
+    if not is_its_own:
+        found.update(algorithm(str(name)).defaults_on(kind, continuous), algorithm=name)
+    return found
 
 
 def following_actors(preset: str, kind: Kind, name: str | None) -> tuple[str, ...]:
     """Returns the flags whose values depend on the number of actors. For the Args, see `values`."""
     is_tuned = preset == "tuned" and name in (None, PRESETS[preset][kind]["algorithm"])
-    return tuple(SMALL_BATCHES) if is_tuned and kind != "vector" else ()
+    return tuple(_SMALL_BATCHES) if is_tuned and kind != "vector" else ()
