@@ -17,7 +17,7 @@ from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.record import load
 from impala_tf.frontend.remote import SshRunner
 from impala_tf.monitoring.live_display import Display
-from tests.helpers.netns import HERE, network_of
+from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint
 from tests.helpers.waiting import wait_until
 
@@ -68,6 +68,7 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     logdir.parent.mkdir()
     monkeypatch.chdir(logdir.parent)
     monkeypatch.setenv("COLUMNS", "300")
+    know(home / "known_hosts", nodes)
     flag = f"--workers_csv_path={csv}"
 
     assert main(["doctor", flag, "--logdir=runs"]) == 1
