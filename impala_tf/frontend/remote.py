@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import shlex
 import socket
@@ -43,8 +44,8 @@ _known_hosts_lock = threading.Lock()
 # Callers get every error as an exception; paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
-Options = Mapping[str, Sequence[str]]
-"""{option of ssh_config: its values}."""
+Options = Mapping[str, str]
+"""{option of ssh_config: its value}; where there are several, one a line."""
 
 
 class SshRunner(CommandRunner):
@@ -180,10 +181,11 @@ def _ask_openssh(node: NodeSpec) -> Options:
     if done.returncode != 0:
         reason = (done.stderr.strip() or f"ssh -G {node.ssh_host} failed").splitlines()[-1]
         raise ClusterError(f"{node.name}: ssh_config: {reason}")
-    options: dict[str, list[str]] = {}
+    options: dict[str, str] = {}
     for line in done.stdout.splitlines():
         option, _, value = line.partition(" ")
-        options.setdefault(option, []).extend([value] if value != "none" else [])
+        if value != "none":
+            options[option] = f"{options[option]}\n{value}" if option in options else value
     return options
 
 
@@ -217,14 +219,14 @@ class _ProxySocket(socket.socket):
 
 def _open_socket(node: NodeSpec, options: Options) -> socket.socket:
     """Returns the socket for a connection: TCP, or a command's input and output."""
-    host, port = options["hostname"][0], options["port"][0]
+    host, port = options["hostname"], options["port"]
     if command := options.get("proxycommand"):
         # `ssh -G` leaves these tokens as they are.
-        tokens = {"%": "%", "h": host, "n": node.ssh_host, "p": port, "r": options["user"][0]}
-        text = re.sub("%(.)", lambda each: tokens.get(each[1], each[0]), command[0])
+        tokens = {"%": "%", "h": host, "n": node.ssh_host, "p": port, "r": options["user"]}
+        text = re.sub("%(.)", lambda each: tokens.get(each[1], each[0]), command)
         return _ProxySocket(["sh", "-c", f"exec {text}"])
     if jumps := options.get("proxyjump"):
-        *before, last = jumps[0].split(",")
+        *before, last = jumps.split(",")
         ssh = ["ssh", "-o", "BatchMode=yes", *(["-J", ",".join(before)] if before else [])]
         last = last if "://" in last else f"ssh://{last}"
         return _ProxySocket([*ssh, "-W", host_port(host, int(port)), last])
@@ -240,20 +242,19 @@ def _open_socket(node: NodeSpec, options: Options) -> socket.socket:
 def _log_in(node: NodeSpec, password: Secret | None) -> paramiko.Transport:
     """Returns a connection. Raises ClusterError."""
     options = _ask_openssh(node)
-    user, jump = options["user"][0], options.get("proxyjump")
-    is_direct = not (jump or options.get("proxycommand"))
+    is_direct = not options.keys() & {"proxyjump", "proxycommand"}
     try:
         with contextlib.nullcontext() if is_direct else _proxied_logins:
             return _connect(node, options, password)
     except paramiko.AuthenticationException as error:
         tried = "the CSV's password" if password else "your keys"
         raise ClusterError(
-            f"{node.name}: login of {user} refused; tried {tried} ({error})"
+            f"{node.name}: login of {options['user']} refused; tried {tried} ({error})"
         ) from None
     # UnicodeError: ssh_config has a malformed HostName, such as a..b.
     except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-        address = host_port(options["hostname"][0], int(options["port"][0]))
-        way = f" by way of {jump[0]}" if jump else ""
+        address = host_port(options["hostname"], int(options["port"]))
+        way = f" by way of {options['proxyjump']}" if "proxyjump" in options else ""
         reason = _reason(error) or "the connection was closed"
         raise ClusterError(f"{node.name}: SSH at {address}{way}: {reason}") from None
 
@@ -285,18 +286,15 @@ class _HostKeys:
 
     def __init__(self, node: NodeSpec, options: Options) -> None:
         """Reads the files. OpenSSH finds the lines: names may be hashed, patterns, or excluded."""
-        host, port = options["hostname"][0], int(options["port"][0])
-        self._name = [*options.get("hostkeyalias", ()), host][0]
-        if port != SSH_PORT and self._name == host:
-            self._name = f"[{host}]:{port}"
+        host, port = options["hostname"], int(options["port"])
+        name = host if port == SSH_PORT else f"[{host}]:{port}"
+        self._name = options.get("hostkeyalias", name)
         self._from_csv = node.host_key
         # OpenSSH's "no" also accepts a changed key.
-        self._accepts_new = options["stricthostkeychecking"][0] in ("accept-new", "no", "false")
-        self._files = [
-            Path(word).expanduser()
-            for option in ("userknownhostsfile", "globalknownhostsfile")
-            for word in " ".join(options.get(option, ())).split()
-        ]
+        self._accepts_new = options["stricthostkeychecking"] in ("accept-new", "no", "false")
+        names = ("userknownhostsfile", "globalknownhostsfile")
+        files = " ".join(options.get(each, os.devnull) for each in names)
+        self._files = [Path(word).expanduser() for word in files.split()]
         port_option = ["-p", str(node.ssh_port)] if node.ssh_port else []
         self._by_hand = shlex.join(["ssh", *port_option, node.ssh_host])
         self._known, self._revoked = [node.host_key] if node.host_key else [], []
@@ -351,7 +349,7 @@ class _HostKeys:
 
 def _authenticate(transport: paramiko.Transport, options: Options, password: Secret | None) -> None:
     """Logs in with the password or, without one, with a key. Raises AuthenticationException."""
-    user = options["user"][0]
+    user = options["user"]
     if password is not None:
         if wanted := transport.auth_password(user, password.reveal()):
             raise paramiko.AuthenticationException(_second_proof(wanted))
@@ -394,7 +392,7 @@ def _keys(
       problems: gets a line for each key that cannot be used.
     """
     left = {(key.get_name(), key.get_base64()): key for key in of_agent}
-    for text in options.get("identityfile", ()):
+    for text in options.get("identityfile", "").splitlines():
         path = Path(text.replace("%d", "~", 1)).expanduser()
         public = path if path.suffix == ".pub" else path.with_name(f"{path.name}.pub")
         with contextlib.suppress(OSError, ValueError):
@@ -410,5 +408,5 @@ def _keys(
             problems.append(f"{path} is encrypted: give it to an agent with ssh-add")
         except (ValueError, OSError, UnsupportedAlgorithm, paramiko.pkey.UnknownKeyType) as error:
             problems.append(f"{path}: {_reason(error)}")
-    if options["identitiesonly"][0] != "yes":
+    if options["identitiesonly"] != "yes":
         yield from left.values()
