@@ -227,7 +227,9 @@ def _open_socket(node: NodeSpec, options: Options) -> socket.socket:
         return _ProxySocket(["sh", "-c", f"exec {text}"])
     if jumps := options.get("proxyjump"):
         *before, last = jumps.split(",")
-        ssh = ["ssh", "-o", "BatchMode=yes", *(["-J", ",".join(before)] if before else [])]
+        # It may use a connection that the user shares, and is itself no master: it is killed.
+        ssh = ["ssh", "-o", "BatchMode=yes", "-o", "ControlMaster=no"]
+        ssh += ["-J", ",".join(before)] if before else []
         last = last if "://" in last else f"ssh://{last}"
         return _ProxySocket([*ssh, "-W", host_port(host, int(port)), last])
     connection = socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S)
