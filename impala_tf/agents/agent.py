@@ -52,7 +52,6 @@ class Agent(snt.Module):
     def __init__(self, config: AgentConfig, spec: EnvironmentSpec) -> None:
         super().__init__(name=re.sub(r"\W", "_", config.agent_name))
         parts = composition(config.agent_name).with_core(config.core)
-        init = torsos.initialization(config.initialization)
         self.interface = interface_of(parts.core, config.heads, spec.actions)
         self.has_q_values = self.interface.has_q_values
         self.distribution: Distribution = (
@@ -71,7 +70,11 @@ class Agent(snt.Module):
         def torso_of_each_part() -> Nest:
             return tf.nest.map_structure(
                 lambda part: torsos.make_torso(
-                    parts.torso, part, init.hidden, config.width_scale, config.layer_norm
+                    parts.torso,
+                    part,
+                    torsos.initializer(config.initialization),
+                    config.width_scale,
+                    config.layer_norm,
                 ),
                 spec.observation,
             )
@@ -84,9 +87,9 @@ class Agent(snt.Module):
         self.num_levels = len(spec.levels)
         num_logits = self.distribution.num_logits
         self._heads: networks.Heads | networks.QHeads = (
-            networks.QHeads(num_logits, config.heads == "dueling", init)
+            networks.QHeads(num_logits, config.heads == "dueling", config.initialization)
             if self.has_q_values
-            else networks.Heads(spec.actions, num_logits, init, self.num_levels)
+            else networks.Heads(spec.actions, num_logits, config.initialization, self.num_levels)
         )
         self._torso_dtype = tf.float32
 

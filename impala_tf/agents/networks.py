@@ -13,10 +13,11 @@ import tensorflow as tf
 
 from impala_tf.agents.interface import LSTM_SIZE
 from impala_tf.agents.sampling import LOG_STD_RANGE
-from impala_tf.agents.torsos import Initialization
+from impala_tf.agents.torsos import initializer
 from impala_tf.types import ActionSpec, Nest, NetworkOutput
 
 _STREAM_SIZE = 256  # units of a dueling head's hidden layers
+_POLICY_GAIN, _BASELINE_GAIN = 0.01, 1.0  # of orthogonal initial weights
 
 
 class FeedForwardCore(snt.Module):
@@ -86,21 +87,23 @@ class QHeads(snt.Module):
     Args:
       num_actions: A.
       dueling: whether there are two streams, each with its own hidden layer.
-      init: the initial weights of the layers.
+      initialization: --initialization.
     """
 
-    def __init__(self, num_actions: int, dueling: bool, init: Initialization) -> None:
+    def __init__(self, num_actions: int, dueling: bool, initialization: str) -> None:
         super().__init__()
 
         def stream(last: snt.Linear) -> snt.Module:
             if not dueling:
                 return last
-            hidden = snt.Linear(_STREAM_SIZE, w_init=init.hidden, name=f"{last.name}_hidden")
+            name, w_init = f"{last.name}_hidden", initializer(initialization)
+            hidden = snt.Linear(_STREAM_SIZE, w_init=w_init, name=name)
             return snt.Sequential([hidden, tf.nn.relu, last])
 
         last_name = "advantages" if dueling else "q_values"
-        self._last_advantages = snt.Linear(num_actions, w_init=init.policy, name=last_name)
-        self._last_value = snt.Linear(1, w_init=init.policy, name="value") if dueling else None
+        w_init = initializer(initialization, _POLICY_GAIN)
+        self._last_advantages = snt.Linear(num_actions, w_init=w_init, name=last_name)
+        self._last_value = snt.Linear(1, w_init=w_init, name="value") if dueling else None
         self._advantages = stream(self._last_advantages)
         self._value = None if self._last_value is None else stream(self._last_value)
         self._mean = tf.Variable(0.0, trainable=False, name="unit_mean")
@@ -178,7 +181,7 @@ class Heads(snt.Module):
     Args:
       actions: the specification of the level's actions.
       num_logits: P, the number of the policy's parameters.
-      init: the initial weights of the layers.
+      initialization: --initialization.
       num_levels: the number of levels, each with its own baseline.
 
     Attributes:
@@ -186,19 +189,17 @@ class Heads(snt.Module):
     """
 
     def __init__(
-        self,
-        actions: ActionSpec,
-        num_logits: int,
-        init: Initialization,
-        num_levels: int,
+        self, actions: ActionSpec, num_logits: int, initialization: str, num_levels: int
     ) -> None:
         super().__init__()
         self._log_std = None
         if actions.kind == "continuous":
             num_logits //= 2
             self._log_std = tf.Variable(tf.zeros(num_logits), name="log_std")
-        self._policy = snt.Linear(num_logits, w_init=init.policy, name="policy_logits")
-        self._baseline = snt.Linear(num_levels, w_init=init.baseline, name="baseline")
+        policy_init = initializer(initialization, _POLICY_GAIN)
+        self._policy = snt.Linear(num_logits, w_init=policy_init, name="policy_logits")
+        baseline_init = initializer(initialization, _BASELINE_GAIN)
+        self._baseline = snt.Linear(num_levels, w_init=baseline_init, name="baseline")
         self.unit = ValueUnit(num_levels)
 
     def parts(self) -> dict[str, Nest]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import sonnet as snt
 import tensorflow as tf
@@ -15,20 +14,14 @@ from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.types import ObservationSpec
 
 
-class Initialization(NamedTuple):
-    """Initial weights of each kind of layer; None: the module's default."""
+def initializer(name: str, gain: float = math.sqrt(2.0)) -> snt.initializers.Initializer | None:
+    """Returns the initial weights of a layer; None: its module's default.
 
-    hidden: snt.initializers.Initializer | None = None
-    policy: snt.initializers.Initializer | None = None
-    baseline: snt.initializers.Initializer | None = None
-
-
-def initialization(name: str) -> Initialization:
-    """Returns the initial weights that --initialization names."""
-    if name == "default":
-        return Initialization()
-    gains = (math.sqrt(2.0), 0.01, 1.0)
-    return Initialization(*map(snt.initializers.Orthogonal, gains))
+    Args:
+      name: --initialization.
+      gain: of orthogonal weights; by default that of layers before a ReLU or a tanh.
+    """
+    return snt.initializers.Orthogonal(gain) if name == "orthogonal" else None
 
 
 @tf.function(jit_compile=True, autograph=False)  # one pass over the images instead of two

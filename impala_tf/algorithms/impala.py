@@ -12,7 +12,7 @@ from impala_tf.learner.losses import Estimates, Objective, Transitions
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
     """Returns the V-trace targets and the advantages weighted by the clipped pi / mu; [T, B]."""
-    returns = vtrace.from_importance_weights(
+    vs, pg_advantages, rhos = vtrace.from_importance_weights(
         log_rhos=tf.stop_gradient(steps.log_probs - steps.behaviour_log_probs),
         discounts=steps.discounts,
         rewards=steps.rewards,
@@ -21,7 +21,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
         mask=steps.valid,
         lambda_=config.trace_lambda,
     )
-    return Estimates(returns.pg_advantages, returns.vs, returns.pg_rhos)
+    return Estimates(pg_advantages, vs, rhos)
 
 
 def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:

@@ -8,22 +8,12 @@ V(x_T). Where `mask[t]` is False, no transition happened (an environment reset):
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from impala_tf.lazy import tf
 
 RHO_BAR, C_BAR = 1.0, 1.0
 """Thresholds of the importance weights in all experiments of the paper."""
 
 _MAX_LOG_RHO = 20.0
-
-
-class VTraceReturns(NamedTuple):
-    """V-trace targets. Gradients do not flow through any field."""
-
-    vs: tf.Tensor  # float32 [T, B]: value targets, v_s of equation (1)
-    pg_advantages: tf.Tensor  # float32 [T, B]: rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2
-    pg_rhos: tf.Tensor  # float32 [T, B]: the rho_s in pg_advantages; 0 where mask is False
 
 
 def from_importance_weights(
@@ -34,8 +24,8 @@ def from_importance_weights(
     bootstrap_value: tf.Tensor,
     mask: tf.Tensor,
     lambda_: float = 1.0,
-) -> VTraceReturns:
-    """Returns V-trace targets from the log importance weights.
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns V-trace targets from the log importance weights. Gradients do not flow through them.
 
     Args:
       log_rhos: float32 [T, B], log pi(a|x) - log mu(a|x).
@@ -45,6 +35,11 @@ def from_importance_weights(
       bootstrap_value: float32 [B].
       mask: bool [T, B], False where no transition happened.
       lambda_: factor of the c_i (remark 2).
+
+    Returns:
+      (vs, the value targets v_s of equation (1);
+      pg_advantages, rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2;
+      the rho_s in pg_advantages, 0 where mask is False); float32 [T, B] each.
     """
     valid = tf.cast(mask, log_rhos.dtype)
     # Densities of continuous actions may differ so much that their ratio is not finite.
@@ -58,7 +53,7 @@ def from_importance_weights(
 
     vs_t_plus_1 = tf.concat([vs[1:], bootstrap_value[None]], axis=0)
     pg_advantages = rhos * (rewards + discounts * vs_t_plus_1 - values)
-    return VTraceReturns(*map(tf.stop_gradient, (vs, pg_advantages, rhos)))
+    return tf.stop_gradient(vs), tf.stop_gradient(pg_advantages), tf.stop_gradient(rhos)
 
 
 def discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:

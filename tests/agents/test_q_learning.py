@@ -10,7 +10,6 @@ import tensorflow as tf
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.exploration import QLearning
 from impala_tf.agents.networks import QHeads
-from impala_tf.agents.torsos import Initialization
 from impala_tf.types import Episode
 from tests.helpers.agents import make_agent
 from tests.helpers.formulas import n_step_return
@@ -21,7 +20,7 @@ A, T, N = 4, 6, 3
 
 
 def test_dueling_heads_add_the_centred_advantages_to_the_value() -> None:
-    heads = QHeads(A, dueling=True, init=Initialization())
+    heads = QHeads(A, dueling=True, initialization="default")
     features = tf.random.stateless_normal((5, 7), seed=(1, 2))
     heads(features)
     randomize(heads)

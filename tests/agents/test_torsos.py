@@ -135,6 +135,6 @@ def test_a_convolution_is_the_same_in_every_dtype(
 def test_features_begin_with_the_size_of_their_inputs(torso: str, initialization: str) -> None:
     """Larger ones begin with values far from any return, which take long to unlearn."""
     tf.random.set_seed(1)
-    made = torsos.TORSOS[torso](torsos.initialization(initialization).hidden, 1)
+    made = torsos.TORSOS[torso](torsos.initializer(initialization), 1)
     features = made(tf.random.normal([4, 64, 64, 3]))
     assert 0.1 < float(tf.sqrt(tf.reduce_mean(features**2))) < 10.0

@@ -68,6 +68,10 @@ class GroupOf:
         everyones = [sum(column) for column in zip(gradients, *self._others, strict=True)]
         return everyones, sums
 
+    def gather(self, value: Any) -> list[Any]:
+        """The others have no actors."""
+        return [value]
+
 
 def sent(agent: Agent, seed: int, scale: float = 1.0) -> list[np.ndarray]:
     """Returns the gradients of another learner; without a batch, they are zero (the scale is 0)."""

@@ -80,7 +80,7 @@ def reference_total(weights, frozen_at, env_outputs, answers):
     )
     log_probs = Categorical(A).log_prob
     behaviour_logits = tf.cast(answers.policy_logits, tf.float32)
-    returns = vtrace.from_importance_weights(
+    vs, pg_advantages, _ = vtrace.from_importance_weights(
         log_probs(frozen.policy_logits[:-1], answers.action)
         - log_probs(behaviour_logits, answers.action),
         0.99 * (1.0 - tf.cast(env_outputs.terminated[1:], tf.float32)),
@@ -96,8 +96,8 @@ def reference_total(weights, frozen_at, env_outputs, answers):
             if bool(env_outputs.autoreset[t + 1, b]):
                 continue
             log_policy = tf.nn.log_softmax(outputs.policy_logits[t, b])
-            advantage = tf.cast(returns.pg_advantages[t, b], tf.float64)
-            target = tf.cast(returns.vs[t, b], tf.float64)
+            advantage = tf.cast(pg_advantages[t, b], tf.float64)
+            target = tf.cast(vs[t, b], tf.float64)
             total -= log_policy[answers.action[t, b]] * advantage
             total += 0.5 * 0.5 * (target - outputs.baseline[t, b, 0]) ** 2
             total += 0.05 * tf.reduce_sum(tf.exp(log_policy) * log_policy)

@@ -33,11 +33,11 @@ def test_vtrace_equals_the_formulas_of_the_paper(seed, T, B, lambda_):
 
     arrays = log_rhos, discounts, rewards, values, bootstrap
     more: Any = {"mask": tf.ones((T, B), tf.bool), "lambda_": lambda_}
-    returns = vtrace.from_importance_weights(*as_tensors(*arrays), **more)
+    found = vtrace.from_importance_weights(*as_tensors(*arrays), **more)
     vs = paper_vs(*arrays, 1.0, 1.0, lambda_)
     advantages = paper_advantages(*arrays, vs, 1.0)
-    np.testing.assert_allclose(returns.vs, vs, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(returns.pg_advantages, advantages, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[0], vs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1], advantages, rtol=1e-4, atol=1e-4)
 
 
 def column(*numbers):
@@ -56,7 +56,7 @@ def column(*numbers):
 )
 def test_an_episodes_end_inside_the_unroll_stops_the_return(discount, vs, advantages):
     """Transition 1 ended the episode; transition 2 is the ignored step into the reset."""
-    returns = vtrace.from_importance_weights(
+    found = vtrace.from_importance_weights(
         log_rhos=column(0, 0, 0, 0),
         discounts=column(0.5, discount, 0.5, 0.5),
         rewards=column(1, 2, 0, 4),
@@ -64,15 +64,15 @@ def test_an_episodes_end_inside_the_unroll_stops_the_return(discount, vs, advant
         bootstrap_value=tf.constant([8.0]),
         mask=tf.constant([[True], [True], [False], [True]]),
     )
-    np.testing.assert_allclose(returns.vs[:, 0], vs)
-    np.testing.assert_allclose(returns.pg_advantages[:, 0], advantages)
+    np.testing.assert_allclose(found[0][:, 0], vs)
+    np.testing.assert_allclose(found[1][:, 0], advantages)
 
 
 def test_targets_have_no_gradient():
     values, ones = tf.Variable(tf.ones((3, 2))), tf.ones((3, 2))
     with tf.GradientTape() as tape:
-        returns = vtrace.from_importance_weights(
+        vs, advantages, _ = vtrace.from_importance_weights(
             ones, ones, ones, values, tf.ones(2), tf.cast(ones, tf.bool)
         )
-        total = tf.reduce_sum(returns.vs) + tf.reduce_sum(returns.pg_advantages)
+        total = tf.reduce_sum(vs) + tf.reduce_sum(advantages)
     assert tape.gradient(total, values) is None
