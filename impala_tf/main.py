@@ -100,7 +100,6 @@ def _run(given: Given) -> int:
 def submit(given: Given) -> int:
     """Submits a run to its engine, or prints what it gets (--dry_run); returns the exit status."""
     from impala_tf.frontend.engines import registry
-    from impala_tf.frontend.engines.engine import Hooks
     from impala_tf.frontend.runner import ClusterError
     from impala_tf.learner import user_callbacks
     from impala_tf.monitoring.live_display import Display
@@ -124,12 +123,12 @@ def submit(given: Given) -> int:
     if given.cluster.dry_run:
         print(engine.render(given), end="")
         return 0
-    hooks = Hooks(
-        make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
-        differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
-    )
     try:
-        return engine.submit(given, hooks)
+        return engine.submit(
+            given,
+            lambda status: Display(status, interval_s=config.run.metrics_interval_s),
+            lambda run, logdir: run_folder.differences(run, logdir, config, spec),
+        )
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1

@@ -9,7 +9,6 @@ import pytest
 from impala_tf.config import Given
 from impala_tf.frontend import code
 from impala_tf.frontend.engines import ssh
-from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.launcher import new_record
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import supervisor_log
@@ -37,7 +36,7 @@ def test_a_launch_names_the_file_that_it_cannot_write(run):
     (run.logdir / "code.tar.gz").mkdir(parents=True)
     given = Given({"workers_csv_path": str(run.csv), "logdir": str(run.logdir)})
     with pytest.raises(ClusterError) as caught:
-        ssh.submit(given, Hooks(lambda status: pytest.fail("started"), lambda run, logdir: []))
+        ssh.submit(given, lambda status: pytest.fail("started"), lambda run, logdir: [])
     assert str(caught.value) == f"{run.logdir}/code.tar.gz: Is a directory"
 
 

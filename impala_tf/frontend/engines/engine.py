@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
 from impala_tf.frontend.launch import Differences
@@ -23,13 +23,6 @@ from impala_tf.printable import printable_parts
 
 OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
 """The flags of a submission; the run's processes do not get them."""
-
-
-class Hooks(NamedTuple):
-    """Functions of higher packages for engines; see `impala_tf.frontend.launch.launch`."""
-
-    make_display: MakeDisplay
-    differences: Differences
 
 
 class Engine(Protocol):
@@ -45,8 +38,8 @@ class Engine(Protocol):
         Raises ConfigError for flags (which have `logdir`) that the engine cannot use.
         """
 
-    def submit(self, given: Given, hooks: Hooks) -> int:
-        """Submits a run; `hooks` are for engines that show it until it ends.
+    def submit(self, given: Given, make_display: MakeDisplay, differences: Differences) -> int:
+        """Submits a run; see `impala_tf.frontend.launch.launch`, which shows it until it ends.
 
         Raises:
           ConfigError: flags, a logdir or a machine that cannot be used. Nothing was submitted.

@@ -23,7 +23,6 @@ from impala_tf.config.limits import amounts
 from impala_tf.frontend import code
 from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.engine import (
-    Hooks,
     print_commands,
     print_frames,
     print_process,
@@ -72,7 +71,7 @@ def render(given: Given) -> str:
     return "\n".join([*lines, f"flags of all, besides --learner_hosts: {shared}", ""])
 
 
-def submit(given: Given, hooks: Hooks | None = None) -> int:
+def submit(given: Given, *_: object) -> int:
     """Hands a run to a Ray cluster; returns 0. See `engine.Engine`."""
     run = _run(given)
     logdir = Path(run.logdir)

@@ -24,7 +24,6 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines.engine import (
     OF_THE_LAUNCH,
-    Hooks,
     print_commands,
     print_frames,
     print_processes,
@@ -114,7 +113,7 @@ def render(given: Given) -> str:
     return head + "".join(components) + body
 
 
-def submit(given: Given, hooks: Hooks | None = None) -> int:
+def submit(given: Given, *_: object) -> int:
     """Submits a run; returns 0. See `engine.Engine`."""
     logdir = Path(given["logdir"]).absolute()
     script = render(given)

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from impala_tf.config import Given
-from impala_tf.frontend.engines.engine import Hooks
-from impala_tf.frontend.launch import check_secrets, launch
+from impala_tf.frontend.launch import Differences, check_secrets, launch
+from impala_tf.frontend.monitor import MakeDisplay
 from impala_tf.frontend.operate import stop
 from impala_tf.frontend.plan import as_text, plan_of, warnings
 from impala_tf.frontend.record import Launch
@@ -28,14 +28,14 @@ def render(given: Given) -> str:
     return as_text(plan) + "".join(f"{line}\n" for line in warnings(plan))
 
 
-def submit(given: Given, hooks: Hooks) -> int:
+def submit(given: Given, make_display: MakeDisplay, differences: Differences) -> int:
     """Launches a run and shows it until it ends; see `launch` and `engine.Engine`.
 
     Raises:
       ClusterError: a file of this machine cannot be written.
     """
     try:
-        return launch(given, make_display=hooks.make_display, differences=hooks.differences)
+        return launch(given, make_display=make_display, differences=differences)
     except OSError as error:
         if error.filename is None:
             raise
