@@ -46,10 +46,10 @@ _TICK_S = 0.2
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """Errors from starting a process that another try would not solve."""
 
-State = (
-    Literal["starting", "gathering", "running", "waiting"]
-    | Literal["left", "finished", "stopped", "refused", "failed"]
-)
+State = Literal[
+    Literal["starting", "gathering", "running", "waiting"],
+    Literal["left", "finished", "stopped", "refused", "failed"],
+]
 """gathering: waits for the other learners. left: stopped with its machine, to be restarted when the
 machine is back."""
 OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
