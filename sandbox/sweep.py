@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import many_runs
 
 from impala_tf.config import command_line, config_file
-from impala_tf.reporting.numbers import decimals
+from impala_tf.reporting.texts import decimals
 
 try:
     import optuna

@@ -28,7 +28,7 @@ from impala_tf.config.flags import HERE
 from impala_tf.logdir import Logdir
 from impala_tf.measure import parts as measuring
 from impala_tf.measure.parts import Measured, What
-from impala_tf.monitoring.bottleneck import ADVICE, bottleneck_of
+from impala_tf.monitoring.metrics import ADVICE, bottleneck_of
 from impala_tf.monitoring.render import plain_table, wide_console
 from impala_tf.processes.common import resolve
 from impala_tf.types import EnvironmentSpec

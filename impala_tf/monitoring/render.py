@@ -16,8 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from impala_tf.monitoring.bottleneck import bottleneck_of
-from impala_tf.monitoring.metrics import INFO, Row
+from impala_tf.monitoring.metrics import INFO, Row, bottleneck_of
 from impala_tf.monitoring.status import ActorStatus, Status
 
 SILENT_AFTER_S = 30.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,7 @@ class Status(TypedDict):
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
     end_reason: NotRequired[str]  # why the run ended before its last frame; '': it did not
-    notes: NotRequired[list[str]]  # what the user must know, oldest first (see `notes.Notes`)
+    notes: NotRequired[list[str]]  # what the user must know, oldest first (see `Notes`)
     pid: NotRequired[int]  # `write_status` fills in this field and the next two
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set
@@ -150,3 +151,24 @@ def read_status(path: Path, patience_s: float = 0.0) -> Status | None:
             time.sleep(_RETRY_S)
         else:
             return status
+
+
+FOR_USER = {"for_user": True}
+"""Pass this as `extra` to a logger: status.json and the display also get the line."""
+
+
+class Notes(logging.Handler):
+    """Keeps the lines that this process has logged with FOR_USER, each once.
+
+    Attributes:
+      lines: the lines, oldest first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the line of a record that was logged with FOR_USER."""
+        if getattr(record, "for_user", False) and (line := record.getMessage()) not in self.lines:
+            self.lines.append(line)

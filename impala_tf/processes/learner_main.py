@@ -53,8 +53,8 @@ from impala_tf.machine.process_lifetime import (
 )
 from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS, Members
 from impala_tf.monitoring import status
-from impala_tf.monitoring.notes import Notes
 from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.status import Notes
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import evaluator, mirroring, provenance, run_folder, warm_start
 from impala_tf.processes.common import begin, credentials_dir, resume_message, seed_of

@@ -17,9 +17,8 @@ from impala_tf.learner.user_callbacks import UserCallbacks
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.evaluations import EvaluationRows
 from impala_tf.monitoring.metrics import LEVEL_METRICS, METRICS, info_columns
-from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.monitoring.rows import GAMES, LevelRows, Score
-from impala_tf.monitoring.status import EvaluationStatus
+from impala_tf.monitoring.status import FOR_USER, EvaluationStatus
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer

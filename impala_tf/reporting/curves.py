@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from impala_tf.reporting.comparison import Level, mean_curve
-from impala_tf.reporting.numbers import mean_return
+from impala_tf.reporting.texts import mean_return
 
 # Six colours that people with any kind of colour vision can tell apart by lightness and hue. When
 # they begin again, each has another dash pattern, in points.

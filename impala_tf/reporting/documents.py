@@ -17,10 +17,10 @@ from markupsafe import Markup
 
 from impala_tf import config as configs
 from impala_tf.printable import printable
-from impala_tf.reporting import comparison, curves, markdown, statistics
+from impala_tf.reporting import comparison, curves, statistics
 from impala_tf.reporting.comparison import Figure, Level, Setting, final_return, last_evaluation
-from impala_tf.reporting.numbers import NOTHING, count, mean_return, spread, whole
 from impala_tf.reporting.runs import Run
+from impala_tf.reporting.texts import NOTHING, count, escape_in_markdown, mean_return, whole
 
 
 class Exhibit(NamedTuple):
@@ -46,7 +46,7 @@ def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: s
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("impala_tf.reporting"),
         autoescape=True,
-        finalize=markdown.escaped if name.endswith(".md") else _in_html,
+        finalize=escape_in_markdown if name.endswith(".md") else _in_html,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -190,3 +190,16 @@ def _csv_row(run: Run, setting: Setting, exhibit: Exhibit, target: float | None)
     }
     row |= {name: float(f"{v:.6g}") for name, v in row.items() if isinstance(v, float)}
     return {name: printable(str(v)) for name, v in row.items() if v is not None}
+
+
+def spread(
+    values: Sequence[float],
+    show: Callable[[float], str],
+    statistic: Callable[..., np.ndarray] = np.mean,
+) -> str:
+    """Returns a mean over seeds with its 95 % interval, 120 (100 to 140); one seed has none."""
+    mean = show(float(statistic(np.array(values))))
+    if len(values) == 1:
+        return mean
+    low, high = statistics.interval(statistic, values)
+    return f"{mean} ({show(float(low))} to {show(float(high))})"

@@ -16,7 +16,7 @@ from impala_tf.processes.trained_flags import as_trained
 from impala_tf.reporting import comparison, curves, documents, runs
 from impala_tf.reporting.comparison import Setting
 from impala_tf.reporting.documents import Exhibit
-from impala_tf.reporting.numbers import count
+from impala_tf.reporting.texts import count
 
 # Short games are filmed in succession until the clip is full.
 _MAX_GAMES = 50

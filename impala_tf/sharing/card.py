@@ -13,8 +13,8 @@ from markupsafe import Markup
 from impala_tf import __version__
 from impala_tf.evaluation.exported import About
 from impala_tf.evaluation.games import cut_note
-from impala_tf.reporting import markdown
 from impala_tf.reporting.runs import Run
+from impala_tf.reporting.texts import escape_in_markdown
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
@@ -42,7 +42,7 @@ def text(
     )
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined, autoescape=True, finalize=markdown.escaped,
+        undefined=jinja2.StrictUndefined, autoescape=True, finalize=escape_in_markdown,
     )  # fmt: skip
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         metadata=Markup(metadata),

@@ -13,7 +13,7 @@ from impala_tf.config import user_commands
 from impala_tf.environments import suites
 from impala_tf.measure import parts
 from impala_tf.measure.parts import Measured
-from impala_tf.monitoring.bottleneck import ADVICE
+from impala_tf.monitoring.metrics import ADVICE
 from tests.helpers.cores import pretend
 from tests.helpers.progress import only_tells
 from tests.helpers.samples import resolved_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from impala_tf.monitoring.bottleneck import ADVICE, bottleneck_of
+from impala_tf.monitoring.metrics import ADVICE, bottleneck_of
 
 
 def row(idle: float, environment: float, inference: float, wait: float) -> dict[str, float]:

@@ -1,16 +1,18 @@
-"""Figures as text for people."""
+"""Figures and other values as text for people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from typing import Any
 
-import numpy as np
+from markupsafe import Markup
 
-from impala_tf.reporting import statistics
+from impala_tf.printable import printable
 
 NOTHING = "–"
 _UNITS = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
+_SPECIAL = re.compile(r"[\\`*\[\]<>|&~]")
 whole = "{:,.0f}".format  # 12,345
 
 
@@ -35,14 +37,12 @@ def decimals(mean_return: float) -> int:
     return 2 if size < 10 else 1 if size < 1000 else 0
 
 
-def spread(
-    values: Sequence[float],
-    show: Callable[[float], str],
-    statistic: Callable[..., np.ndarray] = np.mean,
-) -> str:
-    """Returns a mean over seeds with its 95 % interval, 120 (100 to 140); one seed has none."""
-    mean = show(float(statistic(np.array(values))))
-    if len(values) == 1:
-        return mean
-    low, high = statistics.interval(statistic, values)
-    return f"{mean} ({show(float(low))} to {show(float(high))})"
+def escape_in_markdown(value: Any) -> Markup:
+    """Returns a value as text without markup, links, HTML or a table's lines.
+
+    As `finalize` of a `jinja2.Environment(autoescape=True)`, it does so with all that a template
+    shows, but for `safe`.
+    """
+    if isinstance(value, Markup):
+        return value
+    return Markup(_SPECIAL.sub(r"\\\g<0>", printable(str(value))))
