@@ -24,9 +24,9 @@ from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 _EMULATOR_FPS = 60  # NTSC
 # Flags that affect which scores are possible.
 _OF_PROTOCOL = (
-    "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "noop_max",
-    "max_episode_frames", "repeat_action_probability", "full_action_space", "terminal_on_life_loss",
-)  # fmt: skip
+    "protocol num_action_repeats width height frame_skip stacked_frames noop_max max_episode_frames"
+    " repeat_action_probability full_action_space terminal_on_life_loss"
+)
 
 _LEVEL = re.compile(
     r"(?:ale_py:)?(?:ALE/(?P<v5>\w+)-v5|(?P<legacy>\w+?)(?:NoFrameskip|Deterministic)?-v[04])"
@@ -190,7 +190,7 @@ def console_spec(
     """
     repeats, sticky = frames_per_step(env), env.repeat_action_probability
     named = f"--protocol={env.protocol}"
-    flags = {name: getattr(env, name) for name in ("protocol", *_OF_PROTOCOL)}
+    flags = {name: getattr(env, name) for name in _OF_PROTOCOL.split()}
     differing = [flag for flag in configs.to_flags(Given(flags)) if flag != named]
     return EnvironmentSpec(
         level_name=env.level_name,

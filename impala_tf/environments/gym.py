@@ -107,8 +107,10 @@ def _describe(env: EnvironmentConfig, made: Any) -> EnvironmentSpec:
     else:
         observation, _ = spaces.view(made.observation_space, offsets)
         actions = spaces.action_spec(made.action_space)
-        wrappers = single.wrappers_of(made)
-        limits = [each._max_episode_steps for each in wrappers if isinstance(each, TimeLimit)]
+        if made.unwrapped.spec is None:
+            made.unwrapped.spec = EnvSpec("Level-v0")  # so that its wrappers have theirs
+        specs = [each.spec for each in single.wrappers_of(made) if isinstance(each, TimeLimit)]
+        limits = [spec.max_episode_steps for spec in specs if spec is not None]
     limit = min((math.ceil(limit) for limit in limits if limit), default=0)
     repeats = env.num_action_repeats
     modes = made.metadata.get("render_modes") or ()

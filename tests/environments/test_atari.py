@@ -73,14 +73,6 @@ def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
         assert line.endswith(f"; --protocol={name}")
 
 
-def test_only_the_flag_makes_actions_sticky() -> None:
-    """Gymnasium makes them sticky in every v5 id; scores could then not be compared."""
-    v5 = level("ALE/Pong-v5")
-    np.testing.assert_array_equal(observations(v5), observations(pong()))
-    sticky = level("ALE/Pong-v5", repeat_action_probability=0.25)
-    assert (observations(sticky) != observations(v5)).any()
-
-
 @pytest.mark.parametrize(("frame_skip", "repeats"), [(1, 1), (2, 1), (4, 1), (1, 2), (4, 2)])
 def test_preprocessing_equals_the_protocol_done_by_hand(frame_skip: int, repeats: int) -> None:
     """Compared with the emulator frame by frame: repeat, maximum, grey, resize, stack, reward."""

@@ -237,10 +237,3 @@ def test_a_level_that_hangs_while_it_is_made_ends_the_process(
     assert "making takes longer than 2 s" in caplog.text
     released.set()
     thread.join(30)
-
-
-def test_no_thread_holds_environments_that_were_closed(guard: Any) -> None:
-    """At the exit of an actor, ALE would print into its log that a game has leaked."""
-    for _ in range(20):
-        guard([0], fault="nan").close()
-        assert not [each for each in threading.enumerate() if each.name == "watchdog"]

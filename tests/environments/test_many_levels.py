@@ -7,7 +7,7 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
-from impala_tf.types import ActionSpec, ObservationSpec
+from impala_tf.types import ActionSpec
 from tests.helpers.games import WORLDS, batched, environment_of, level, vector_of
 
 CARTS = f"CartPole-v1,Acrobot-v1,{WORLDS}:MaskedCartPole-v1"
@@ -61,16 +61,6 @@ def test_every_level_has_an_actor(
     num_levels: int, num_actors: int, expected: list[list[int]]
 ) -> None:
     assert [suites.assigned(num_levels, k, num_actors) for k in range(len(expected))] == expected
-
-
-def test_levels_may_show_the_same_in_arrays_of_other_shapes() -> None:
-    """A grey picture has a channel axis in one level, and none in the other."""
-    grey = level(f"{WORLDS}:GreyPictures-v0,{WORLDS}:GreyWithChannel-v0")
-    assert suites.spec(grey).observation == ObservationSpec("image", (24, 32, 1))
-    environment = batched(vector_of(grey, 2, [0, 1]))
-    for output in (environment.reset(), environment.step(np.zeros(2, np.int32))):
-        assert output.observation.shape == (2, 24, 32, 1)
-        np.testing.assert_array_equal(*output.observation)
 
 
 def test_an_actor_divides_its_environments_among_its_levels() -> None:

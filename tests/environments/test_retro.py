@@ -14,20 +14,12 @@ from gymnasium.spaces import Box, Discrete
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.retro import Preprocessing
-from impala_tf.types import ActionSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps
 
 pytestmark = pytest.mark.slow
 
 AIRSTRIKER = "retro:Airstriker-Genesis-v0"  # its ROM comes with the package
 SMALL = {"width": 24, "height": 20, "stacked_frames": 3}
-
-
-def test_spec_of_a_retro_level() -> None:
-    spec = suites.spec(level(AIRSTRIKER))
-    assert (spec.kind, spec.observation) == ("atari", ObservationSpec("image", (84, 84, 4)))
-    assert (spec.actions, spec.frames_per_step) == (ActionSpec("discrete", (126,)), 4)
-    assert spec.protocol.startswith("stable-retro Airstriker-Genesis-v0 84x84 grey, action repeat")
 
 
 class Emulator(gymnasium.Env[np.ndarray, Any]):

@@ -26,20 +26,13 @@ HUGE = float(np.finfo(np.float32).max)
         (Box(0, 255, (8, 9), np.uint8), ObservationSpec("image", (8, 9, 1))),
         (Box(0, 255, (4, 12, 9), np.uint8), ObservationSpec("image", (12, 9, 4))),
         (Box(0, 1, (7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 20))),  # MiniGrid one-hot
-        (Box(0, 1, (2, 7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 40))),
         (Box(0, 255, (4, 12, 9, 3), np.uint8), ObservationSpec("image", (12, 9, 12))),
         (Box(0, 1, (119, 8, 8), np.uint8), ObservationSpec("image", (8, 8, 119))),  # AlphaZero
-        (Box(0, 1, (8, 8, 119), np.uint8), ObservationSpec("image", (8, 8, 119))),
-        (Box(0, 1, (8, 8, 8), np.uint8), ObservationSpec("image", (8, 8, 8))),
-        (Box(0, 255, (210, 160, 3), np.uint8), ObservationSpec("image", (210, 160, 3))),
         (Box(0, 255, (3, 210, 160), np.uint8), ObservationSpec("image", (210, 160, 3))),
-        (Box(0, 1, (10, 10, 6), BITS), ObservationSpec("image", (10, 10, 6))),
         (Box(-1, 1, (3, 12, 12), np.float32), ObservationSpec("image", (12, 12, 3))),
         (Box(0, 255, (128,), np.uint8), ObservationSpec("vector", (128,))),  # Atari's memory
-        (Box(-1, 1, (5, 4), np.float64), ObservationSpec("vector", (20,))),
         (Discrete(16), ObservationSpec("vector", (16,))),
         (MultiDiscrete([2, 3]), ObservationSpec("vector", (5,))),
-        (MultiBinary(4), ObservationSpec("vector", (4,))),
         (Text(20), ObservationSpec("text", (spaces.MAX_WORDS,))),
         (
             Dict({"eye": Box(0, 255, (7, 7, 3), np.uint8), "body": Dict({"speed": Discrete(2)})}),
@@ -144,8 +137,6 @@ def test_words_are_told_apart_and_stay_the_same_in_every_process() -> None:
         (Box(-2e308, 1.7e308, (1,), np.float64), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
         (Box(-np.inf, np.inf, (1,), np.float16), ActionSpec("continuous", (1,)), [[1e6], [0.5]],
          [[65504], [0.5]]),
-        (Box(-1e20, 1e20, (1,)), ActionSpec("continuous", (1,)), [[1e30], [0.5]],
-         [[np.float32(1e20)], [np.float32(5e19)]]),
         (Box(0, np.inf, (1,)), ActionSpec("continuous", (1,)), [[7.5], [-3]], [[7.5], [0]]),
     ],
     ids=str,
@@ -166,13 +157,10 @@ def test_actions_reach_the_environment_in_its_own_units(
     "name",
     [
         "Pendulum-v1",
-        "Blackjack-v1",
         "FrozenLake-v1",
         "MiniGrid-Empty-5x5-v0",
-        "MinAtar/Breakout-v1",
         f"{WORLDS}:Everything-v0",
         f"{WORLDS}:FloatPictures-v0",
-        f"{WORLDS}:GreyPictures-v0",
         f"{WORLDS}:ChannelsFirst-v0",
     ],  # fmt: skip
 )

@@ -16,18 +16,10 @@ from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.config import ConfigError, LevelRaisedError, user_commands
 from impala_tf.environments import single, suites
-from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
+from impala_tf.types import EnvironmentSpec, ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level, rendered, vector_of
 from tests.helpers.runs import PROJECT
 from tests.helpers.worlds import Pictures
-
-
-def test_spec_of_a_vector_level() -> None:
-    """A run's agent and the defaults of its flags depend on it."""
-    spec = suites.spec(level(f"{WORLDS}:MaskedCartPole-v1"))
-    assert (spec.kind, spec.observation) == ("vector", ObservationSpec("vector", (2,)))
-    assert (spec.actions, spec.time_limit) == (ActionSpec("discrete", (2,)), 500)
-    assert spec.protocol.endswith(", vector 2, 2 actions, action repeat 1, at most 500 frames")
 
 
 @pytest.mark.parametrize(
