@@ -12,6 +12,7 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain
 from impala_tf.frontend.node.state import AgentError, NodeState
 from impala_tf.frontend.node.tmux import RunSession
+from impala_tf.machine.supervision import ProcessState
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -136,9 +137,13 @@ def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path)
             assert pair[0] == pair[1]
 
 
-def test_a_state_that_a_power_cut_has_damaged_is_none(tmp_path):
+def test_a_state_is_read_as_it_was_written_and_none_if_a_power_cut_has_damaged_it(tmp_path):
     """Otherwise the machine could neither be looked at nor launched on again."""
     path = tmp_path / "node-0.state.json"
+    processes = {"actor-0": ProcessState("actor-0", "running", 1, 2, detail="exit status 1")}
+    state = NodeState("run", "node-0", 1, 1, "boot", 1.0, 2.0, processes, "begun")
+    files.write(path, state)
+    assert files.read_state(path) == state
     for text in ("", "\0\0\0", "{}", "[1"):
         path.write_text(text)
         assert files.read_state(path) is None
