@@ -91,7 +91,7 @@ class Agent:
         if self._reward is None and self._sees_reward:
             raise ValueError(
                 f"reward: {self._name} sees the reward of its last action; play in"
-                "  the environment of agent.make_env(), or give act(..., reward=reward)"
+                " the environment of agent.make_env(), or give act(..., reward=reward)"
             )
         step = EnvOutput(
             reward=np.array([self._reward or 0.0], np.float32),

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf import config as configs
-from impala_tf.callbacks import Callback
 from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
@@ -60,7 +59,7 @@ def check(config: Config, spec: EnvironmentSpec) -> None:
             suites.check_rendering(config.environment, spec)
 
 
-class Evaluator(Callback):
+class Evaluator:
     """Starts a process when games or a video are due, and passes on its results.
 
     There is one process at a time. It plays with the newest checkpoint at its start. The run's last

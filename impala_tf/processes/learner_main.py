@@ -86,7 +86,6 @@ def main(given: Given) -> int:
     config, spec, logdir, stop = begin(given)
     notes = Notes()
     logging.getLogger("impala_tf").addHandler(notes)
-    run_folder.check_not_exported(logdir)
     raise_descriptor_limit()
     process_memory.use_one_arena()
     use_threads(configs.learner_threads(config))

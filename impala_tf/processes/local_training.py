@@ -55,7 +55,6 @@ class LocalTraining:
       given: the flags as the user gave them, except --fresh, which a resume must not repeat.
       config, spec, logdir: the run's config, its level's specification, and its folder.
       frames: environment frames of the run when it was claimed.
-      moved: where an earlier run of the folder was moved to; None if nothing was moved.
 
     Raises:
       ConfigError: flags or a level that cannot be used.
@@ -75,7 +74,6 @@ class LocalTraining:
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
         self.frames = 0
-        self.moved: Path | None = None
         self.environment: Mapping[str, str] = {}
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._held = contextlib.ExitStack()
@@ -96,9 +94,8 @@ class LocalTraining:
         address = _learner_address(config)
         with contextlib.ExitStack() as held:
             claimed = run_folder.claimed(self.logdir, fresh=config.run.fresh)
-            self.moved = held.enter_context(claimed)
-            if self.moved is not None:
-                print(f"the run that was in {self.logdir.path} is now in {self.moved}")
+            if (moved := held.enter_context(claimed)) is not None:
+                print(f"the run that was in {self.logdir.path} is now in {moved}")
             mirroring.bring_back(config, self.spec, self.logdir, print)
             self.spec = provenance.keep_offsets(self.spec, provenance.read(self.logdir))
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)

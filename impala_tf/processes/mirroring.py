@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from impala_tf.callbacks import Callback
 from impala_tf.checkpoint import files
 from impala_tf.checkpoint.files import DamagedError
 from impala_tf.config import Config, ConfigError, user_commands
@@ -213,7 +212,7 @@ def _unpack(folder: Path) -> list[str]:
     return names
 
 
-class MirrorUploads(Callback):
+class MirrorUploads:
     """Sends checkpoints to the mirror, in a thread, so that training never waits for the network.
 
     Meanwhile, only the newest checkpoint waits.

@@ -45,15 +45,6 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
         yield moved
 
 
-def check_not_exported(logdir: Logdir) -> None:
-    """Raises ConfigError if the folder holds an exported agent, which must not change."""
-    if logdir.is_exported:
-        raise ConfigError(
-            f"--logdir={logdir.path}: holds an exported agent, which cannot be trained further;"
-            " give another folder (its config.yaml repeats its run: --config=FILE)"
-        )
-
-
 def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
     where = f"--logdir={logdir.path}"
     try:
