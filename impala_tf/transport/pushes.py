@@ -121,6 +121,8 @@ class Pushes:
         self._num_pushing[session.certificate] += 1
         self.grants.arrived(session, request.sequence)
         session.pushing = asyncio.ensure_future(self._put_in_turn(session, request, size))
+        # Else asyncio logs the error of a push whose stream has ended, as at the end of each run.
+        session.pushing.add_done_callback(lambda job: job.cancelled() or job.exception())
         try:
             # If the stream breaks, the push continues, and the actor's next one waits for it.
             await asyncio.shield(session.pushing)
