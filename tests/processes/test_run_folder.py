@@ -131,7 +131,7 @@ def test_the_current_folder_is_not_moved_aside(
     run_here: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"flags": {}, "sources": {}}')
     code, _, err = run_here(*SHORT, "--logdir=.", "--fresh")
     assert code == 2
     assert "--fresh: cannot rename" in err and str(tmp_path) in err
