@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from impala_tf.config import ConfigError
-from impala_tf.config.addresses import valid_host
+from impala_tf.config.addresses import host_port, valid_host
 
 SSH_PORT = 22
-Machine = tuple[str, int, str | None]
-"""Host, port and user name of a login; None: the one in ~/.ssh/config, or the user who launches."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +53,10 @@ class Row:
     """The only host key to accept: 'ssh-ed25519 AAAA...' or 'SHA256:...'."""
 
     @property
-    def machine(self) -> Machine:
-        """Where to log in, which is the same for all rows of a machine."""
-        return self.ssh_host or self.ip, self.ssh_port or SSH_PORT, self.ssh_username
+    def machine(self) -> str:
+        """The name of its machine: where to log in, with the port if it is not that of SSH."""
+        host, port = self.ssh_host or self.ip, self.ssh_port or SSH_PORT
+        return host if port == SSH_PORT else host_port(host, port)
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
@@ -117,7 +116,8 @@ def is_loopback(host: str) -> bool:
 
 def is_forwarded(row: Row) -> bool:
     """Tells whether a row names a port of this machine that is forwarded to another machine."""
-    return is_loopback(row.ssh_host or row.ip) and row.ssh_port not in (None, SSH_PORT)
+    host = row.ssh_host or row.ip
+    return is_loopback(host) and row.machine != host
 
 
 def _is_skipped(line: str) -> bool:
@@ -159,15 +159,9 @@ def _row(line: int, cells: dict[str | Any, str | Any]) -> tuple[Row | None, list
 
 def _conflicts(rows: Sequence[Row]) -> Iterator[tuple[int, str]]:
     """Yields (line, problem) for rows that contradict each other."""
-    machines: dict[Machine, Row] = {}
+    machines: dict[str, Row] = {}
     for row in rows:
-        host, port, user = row.machine
-        # A row without a user is not another machine than the same row with one.
-        logins = [
-            m for m in machines if m[:2] == (host, port) and (m[2] == user or not (m[2] and user))
-        ]
-        same = machines[logins[0]] if logins else row
-        machines.setdefault(row.machine, row)
+        same = machines.setdefault(row.machine, row)
         for name in _OF_A_MACHINE:
             if getattr(row, name) != getattr(same, name):
                 yield row.line, f"{name}: differs from line {same.line}, the same machine"

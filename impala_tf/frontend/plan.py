@@ -10,16 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rich.console import Console
-
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.config.flags import LAUNCH
 from impala_tf.frontend import requirements
 from impala_tf.frontend.inventory import (
-    SSH_PORT,
-    Machine,
     Row,
     Secret,
     is_forwarded,
@@ -35,14 +31,13 @@ REMOTE_WORKDIR = "impala_tf"
 REMOTE_PYTHON = ".venv/bin/python"
 """Interpreter on other machines if the CSV names none; relative to the workdir."""
 _LOOKED_UP_AT_ONCE = 64
-_TABLE_WIDTH = 140
 
 
 class NodeSpec(NamedTuple):
     """A machine, and where the project, its interpreter and the run are on it."""
 
     name: str
-    """The name in messages: the address, with user and port if the address alone is ambiguous."""
+    """The name in messages: that of `Row.machine`, or 'this machine'."""
     address: str
     """The address at which other machines reach it; '' for this machine."""
     is_local: bool
@@ -62,8 +57,6 @@ class NodeSpec(NamedTuple):
     key_filename: str | None = None
     host_key: str | None = None
     """The only host key to accept: 'TYPE BASE64' or 'SHA256:...'."""
-    csv_line: int = 0
-    """The line of the first row that names the machine."""
     code: str = ""
     """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
 
@@ -71,11 +64,6 @@ class NodeSpec(NamedTuple):
     def id(self) -> str:
         """Such as node-10.0.0.3; it is in the names of the machine's files."""
         return "node-here" if self.is_local else f"node-{self.name}"
-
-    @property
-    def login(self) -> Machine:
-        """Where to log in, as in `Row.machine`; for this machine, equal to no row's."""
-        return self.ssh_host, self.ssh_port or SSH_PORT, self.ssh_username
 
 
 class Plan(NamedTuple):
@@ -139,7 +127,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(
-    given: Given, python: str, logdir_here: Path | None = None, known: Iterable[NodeSpec] = ()
+    given: Given, python: str, logdir_here: Path | None = None
 ) -> tuple[Plan, dict[str, Secret]]:
     """Reads the workers CSV; returns the plan of a launch, and {name of the node: password}.
 
@@ -148,16 +136,12 @@ def plan_of(
     if not given.cluster.workers_csv_path:
         raise ConfigError("--workers_csv_path: name the CSV of the machines")
     rows = read_workers(Path(given.cluster.workers_csv_path))
-    plan = make_plan(given, rows, python, logdir_here, known)
-    return plan, passwords(plan, rows)
+    plan = make_plan(given, rows, python, logdir_here)
+    return plan, passwords(rows)
 
 
 def make_plan(
-    given: Given,
-    rows: Sequence[Row],
-    python: str,
-    logdir_here: Path | None = None,
-    known: Iterable[NodeSpec] = (),
+    given: Given, rows: Sequence[Row], python: str, logdir_here: Path | None = None
 ) -> Plan:
     """Returns which process runs on which machine, with which flags.
 
@@ -171,14 +155,14 @@ def make_plan(
       python: the interpreter for rows of this machine that name none.
       logdir_here: the logdir on this machine. Default: --logdir, relative to the current folder;
         on other machines, it is relative to the workdir.
-      known: machines of the run, which keep their names.
 
     Raises:
       ConfigError: the rows contradict each other, or the flags.
     """
     logdir = str(logdir_here or Path(given["logdir"]).resolve())
-    here = NodeSpec("this machine", "", True, str(_workdir_here()), python, logdir)
-    nodes = _nodes(given, rows, here, {node.login: node.name for node in known})
+    workdir = str(requirements.ROOT if user_commands.IS_CHECKOUT else Path.cwd())
+    here = NodeSpec("this machine", "", True, workdir, python, logdir)
+    nodes = _nodes(given, rows, here)
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
     if problems := [*_contradictions(given, rows, nodes), *_counts(given, learners, actors)]:
@@ -215,9 +199,7 @@ def make_plan(
     )
 
 
-def _contradictions(
-    given: Given, rows: Sequence[Row], nodes: Mapping[Machine, NodeSpec]
-) -> list[str]:
+def _contradictions(given: Given, rows: Sequence[Row], nodes: Mapping[str, NodeSpec]) -> list[str]:
     """Returns a line for each learner that has another one's port, or is out of reach."""
     csv, lines = given.cluster.workers_csv_path, []
     used: dict[tuple[str, int | None], Row] = {}
@@ -300,70 +282,55 @@ def credentials_of(given: Given) -> Path:
     return Path(given["credentials"] or Path(given["logdir"]) / "credentials").absolute()
 
 
-def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
+def passwords(rows: Iterable[Row]) -> dict[str, Secret]:
     """Returns {name of the node: password} for the machines that have one."""
-    return {
-        node.name: row.ssh_password
-        for node in plan.nodes
-        for row in rows
-        if row.ssh_password is not None and node.login == row.machine
-    }
+    return {row.machine: row.ssh_password for row in rows if row.ssh_password is not None}
 
 
-def _workdir_here() -> Path:
-    return requirements.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
-
-
-def _nodes(
-    given: Given, rows: Sequence[Row], here: NodeSpec, names: Mapping[Machine, str]
-) -> dict[Machine, NodeSpec]:
-    nodes: dict[Machine, NodeSpec] = {}
-    local_logins = _local(rows)
-    first: NodeSpec | None = None
+def _nodes(given: Given, rows: Sequence[Row], here: NodeSpec) -> dict[str, NodeSpec]:
+    """Returns {name of a row's machine: node}. All names of this machine have the same node."""
+    local, nodes = _local(rows), {}
     for row in rows:
-        host, port, user = row.machine
-        if row.machine in local_logins:
-            # All rows of this machine are one node, whatever addresses and users they name.
-            node = here._replace(
-                workdir=str(Path(here.workdir, row.workdir or "").expanduser()),
-                python=row.python or here.python,
-                csv_line=first.csv_line if first else row.line,
-            )
-            if node != (first := first or node):
-                raise ConfigError(
-                    f"{given.cluster.workers_csv_path}:{row.line}: python, workdir: differ from"
-                    f" line {first.csv_line}, which is on this machine, too"
-                )
-            nodes[row.machine] = node
+        if row.machine in nodes:
             continue
-        alone = all(other.machine == row.machine for other in rows if other.machine[0] == host)
-        login = f"{user}@{host_port(host, port)}" if user else host_port(host, port)
         key = row.key_filename and str(Path(row.key_filename).expanduser().absolute())
-        node = NodeSpec(
-            name=names.get(row.machine, host if alone else login),
-            address=row.ip,
-            is_local=False,
-            workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
-            python=row.python or REMOTE_PYTHON,
-            logdir=given["logdir"],
-            ssh_host=host,
-            ssh_port=row.ssh_port,
-            ssh_username=user,
-            key_filename=key,
-            host_key=row.host_key,
-            csv_line=row.line,
+        nodes[row.machine] = (
+            here._replace(
+                workdir=str(Path(here.workdir, Path(row.workdir or "").expanduser())),
+                python=row.python or here.python,
+            )
+            if row.machine in local
+            else NodeSpec(
+                name=row.machine,
+                address=row.ip,
+                is_local=False,
+                workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
+                python=row.python or REMOTE_PYTHON,
+                logdir=given["logdir"],
+                ssh_host=row.ssh_host or row.ip,
+                ssh_port=row.ssh_port,
+                ssh_username=row.ssh_username,
+                key_filename=key,
+                host_key=row.host_key,
+            )
         )
-        nodes.setdefault(row.machine, node)
+    if len({node for node in nodes.values() if node.is_local}) > 1:
+        raise ConfigError(
+            f"--workers_csv_path={given.cluster.workers_csv_path}: rows on this machine differ in"
+            " python or workdir; give all of them the same"
+        )
     return nodes
 
 
-def _local(rows: Iterable[Row]) -> set[Machine]:
-    """Returns the logins of this machine. Looks up names in parallel: one may take seconds."""
-    machines = dict.fromkeys(row.machine for row in rows if not is_forwarded(row))
-    hosts = list(dict.fromkeys(host for host, *_ in machines))
+def _local(rows: Iterable[Row]) -> set[str]:
+    """Returns the names of this machine. Looks them up in parallel: one may take seconds."""
+    hosts = {row.machine: row.ssh_host or row.ip for row in rows if not is_forwarded(row)}
     with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
-        found = dict(zip(hosts, pool.map(is_here, hosts), strict=True))
-    return {machine for machine in machines if found[machine[0]]}
+        return {
+            name
+            for name, here in zip(hosts, pool.map(is_here, hosts.values()), strict=True)
+            if here
+        }
 
 
 LAUNCH_ONLY = configs.flags_of(LAUNCH)
@@ -390,11 +357,6 @@ def _environment(row: Row) -> dict[str, str]:
 
 
 # --- the plan as text ---
-
-
-def wide_console() -> Console:
-    """Returns a console for tables. A narrow terminal wraps lines instead of cutting them."""
-    return Console(width=max(Console().width, _TABLE_WIDTH))
 
 
 def as_text(plan: Plan) -> str:

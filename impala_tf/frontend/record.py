@@ -1,17 +1,20 @@
-"""The record of a launch, in the user's own folder, for every later command. It holds no secrets.
+"""The records of launches, in the user's own folder, for every later command. They hold no secrets.
 
-The logdir has only the id of its launch: whoever can write there, or made it, must not choose what
-the user's commands run, and on which machines.
+A logdir has only the id of its launch: whoever can write there, or made it, must not choose what
+the user's commands run, and on which machines. Whoever writes the record of a run has claimed its
+logdir, and has read the record since.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +22,7 @@ from impala_tf.config import ClusterConfig, ConfigError
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.plan import NodeSpec, Plan, passwords
-from impala_tf.logdir import LAUNCH_ID, open_regular, replace_file
+from impala_tf.logdir import LAUNCH_ID, lock, open_regular, replace_file
 
 SSH = "ssh"
 """The engine of runs with a workers CSV."""
@@ -40,7 +43,7 @@ class Launch(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A launched run."""
+    """A run over SSH."""
 
     run_id: str
     launched_unix_s: float
@@ -67,7 +70,7 @@ class Record(NamedTuple):
         """
         path = Path(self.workers_csv_path)
         try:
-            return passwords(self.plan, read_workers(path)) if path.exists() else {}
+            return passwords(read_workers(path)) if path.exists() else {}
         except ConfigError as error:
             print(*error.problems, "so no passwords are read from it", sep="\n", file=sys.stderr)
             return {}
@@ -87,6 +90,21 @@ def folder() -> Path:
     return parent / "impala_tf" / "launches"
 
 
+@contextlib.contextmanager
+def claimed(logdir: Path) -> Iterator[bool]:
+    """Claims a logdir until the block ends; yields False if another command of this user has it."""
+    _make_folder()
+    name = hashlib.sha256(str(logdir.resolve()).encode()).hexdigest()[:16]
+    path = folder() / f"{name}.lock"
+    with path.open("a") as file:
+        try:
+            lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
 def write(run_id: str, launch: Launch) -> None:
     """Writes a record, and its id into the logdir; removes records of earlier launches there.
 
@@ -94,8 +112,7 @@ def write(run_id: str, launch: Launch) -> None:
       run_id: 16 random hexadecimal digits.
       launch: the content.
     """
-    folder().mkdir(parents=True, exist_ok=True)
-    folder().chmod(0o700)
+    _make_folder()
     path = folder() / f"{run_id}.json"
     replace_file(path, (json.dumps(to_plain(launch), indent=1) + "\n").encode())
     logdir = Path(launch.logdir)
@@ -116,13 +133,13 @@ def find(logdir: str | Path) -> Launch:
     launch = _read(folder() / f"{run_id}.json") if _ID.fullmatch(run_id) else None
     if launch is None:
         raise ConfigError(
-            f"--logdir={logdir}: was not launched from this account on this machine: {folder()} has"
-            " no record of it that can be read; use the account and machine of its launch"
+            f"--logdir={logdir}: was not launched from this account: {folder()} has no record of it"
+            " that can be read"
         )
     if launch.logdir != str(logdir.resolve()):
         raise ConfigError(
             f"--logdir={logdir}: was not launched from this account: its id is that of the run in"
-            f" {launch.logdir}; if you moved the folder, move it back"
+            f" {launch.logdir}"
         )
     return launch
 
@@ -168,9 +185,14 @@ def load(logdir: str | Path) -> Record:
 
 
 def save(record: Record, logdir: Path) -> None:
-    """Writes the record of a run over SSH."""
+    """Writes the record of a run over SSH; the caller has claimed the logdir."""
     job = to_plain(record)
     write(record.run_id, Launch(SSH, str(logdir.resolve()), record.launched_unix_s, job))
+
+
+def _make_folder() -> None:
+    folder().mkdir(parents=True, exist_ok=True)
+    folder().chmod(0o700)
 
 
 def _id_in(logdir: Path) -> str | None:

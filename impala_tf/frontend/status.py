@@ -1,4 +1,4 @@
-"""`status` and `logs`: what a launched run does, seen from any terminal."""
+"""`status`: what a launched run does, the same for every engine."""
 
 from __future__ import annotations
 
@@ -14,229 +14,158 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from impala_tf.config import ConfigError
 from impala_tf.frontend.machines import Machines, connected, try_all
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import NodeState, log_path, supervisor_log
-from impala_tf.frontend.plan import NodeSpec, Plan, wide_console
+from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.record import Record, load
 from impala_tf.frontend.runner import NO_WORKDIR, ClusterError, CommandRunner
 from impala_tf.logdir import Logdir
-from impala_tf.machine.supervision import OVER
-from impala_tf.printable import log_printer, printable_parts
+from impala_tf.machine.node import is_learner
+from impala_tf.machine.supervision import OVER, ProcessState
+from impala_tf.monitoring.metrics import bottleneck_of
+from impala_tf.printable import printable_parts
 
 COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
            "last contact", "detail")  # fmt: skip
-Answers = Mapping[str, "Look | ClusterError"]
-"""{name of a machine: its answer, or why there is none}."""
 Status = Mapping[str, Any]
 """The status.json of a learner."""
-_SUPERVISOR = "supervisor"
+_TABLE_WIDTH = 140
 _LOOK_S = 15.0
 # Prints files; '' for a file that does not exist.
 _CAT = r'for f; do cat -- "$f" 2>/dev/null; printf "\0"; done'
-_RECENT_BYTES = 20_000
 _FOLLOW_S = 2.0
 _FINAL = ("stopped", "done", "failed")  # states of a learner: `monitoring.status`
 _STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": "red"}
 
 
-class Look(NamedTuple):
-    """The state of a run on a machine."""
+class Seen(NamedTuple):
+    """A process, as somebody has seen it."""
 
-    state: NodeState | None
-    """None if the run has not been started there."""
-    is_silent: bool
-    """Whether the supervisor seems to be dead or stopped, or the machine has booted since."""
-    now_unix_s: float
-    """The time by the machine's clock."""
+    name: str
+    host: str
+    word: str
+    """Its state, or why that is not known."""
+    state: ProcessState | None = None
+    """None: it was not started, or nobody knows."""
+    now_unix_s: float = 0.0
+    """When that was, by its machine's clock."""
+    detail: str = ""
+    """What to say in place of the state's own detail."""
+
+
+class Run(NamedTuple):
+    """A run, as somebody has seen it."""
+
+    processes: Sequence[Seen]
     statuses: Mapping[int, Status]
-    """{rank: status} of the machine's learners that have written one."""
+    """{rank: status} of the learners that have written one."""
+    answers: str = ""
+    """How many machines have answered."""
+    problems: Sequence[str] = ()
+    """What could not be looked at, and why."""
 
 
-def show_status(
-    logdir: Path,
-    follow: bool = False,
-    targets: tuple[str, ...] = (),
-    problems: bool = False,
-) -> int:
-    """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
-
-    Args:
-      logdir: the run's, on this machine.
-      follow: whether to show it again and again, until Ctrl-C; off a terminal, one below the other.
-      targets: processes or machines; none: all. The sums are always those of all.
-      problems: whether to show only what somebody has to look at.
-
-    Raises:
-      ConfigError: a target is not of this run.
-    """
-    record, console = load(logdir), wide_console()
-    _names(record.plan, targets)
-    with (
-        connected([], record.passwords()) as machines,
-        Live(console=console, auto_refresh=False, transient=True) as live,
-    ):
-        answers = _look_at_all(record, machines)
-        while follow:
-            if console.is_terminal:
-                # Live cuts off what the terminal has no lines for.
-                rows = sorted(_rows(record, answers, targets, problems), key=_rank)
-                live.update(Group(Text(_sums(record, answers)), _table_of(rows)), refresh=True)
-            else:  # there, Live shows nothing
-                _print_all(record, answers, console, targets, problems)
-                _print_line(console, "")
-            time.sleep(_FOLLOW_S)
-            record = load(logdir)
-            answers = _look_at_all(record, machines)
-    _print_all(record, answers, console, targets, problems)
-    return 1 if any(isinstance(each, ClusterError) for each in answers.values()) else 0
+# --- a run in a terminal ---
 
 
-def _print_all(
-    record: Record, answers: Answers, console: Console, targets: Sequence[str], problems: bool
+def wide_console() -> Console:
+    """Returns a console for tables. A narrow terminal wraps lines instead of cutting them."""
+    return Console(width=max(Console().width, _TABLE_WIDTH))
+
+
+def print_run(
+    run: Run, console: Console | None = None, names: Iterable[str] = (), problems: bool = False
 ) -> None:
-    _print_line(console, _sums(record, answers))
-    if rows := _rows(record, answers, targets, problems):
-        console.print(_table_of(rows))
-    else:
-        _print_line(console, "no process needs attention")
-    if reason := _end_reason(record, answers):
-        _print_line(console, f"the run is done: {reason}")
-    for each in answers.values():
-        if isinstance(each, ClusterError):
-            _print_line(console, str(each))
-
-
-def _print_line(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _look_at_all(record: Record, machines: Machines) -> Answers:
-    """Looks at all machines in parallel, and logs in to those that are not connected yet."""
-
-    def look_at(node: NodeSpec) -> Look:
-        runner = machines.found.get(node.name)
-        if runner is None or isinstance(runner, ClusterError):
-            runner = machines.connect([node])[node.name]
-        if isinstance(runner, ClusterError):
-            raise runner
-        return look(runner, record)
-
-    return try_all(record.plan.nodes, lambda node: node.name, look_at)
-
-
-def follow_log(
-    logdir: Path,
-    name: str,
-    follow: bool,
-    host: str | None = None,
-) -> int:
-    """Prints the end of a log. With `follow`, also what is added until Ctrl-C.
+    """Prints sums, progress and a table of processes.
 
     Args:
-      logdir: the run's, on this machine.
-      name: a process, or "supervisor".
-      follow: whether to go on.
-      host: the machine whose supervisor is meant, if there are several.
+      run: the run.
+      console: where. Default: standard output.
+      names: the processes in the table. Default: all. The sums are always those of all.
+      problems: whether the table has only what somebody has to look at.
     """
-    record, show = load(logdir), log_printer()
-    node = _machine_with(record.plan, name, host)
-    with connected([node], record.passwords()) as machines:
-        runner = machines.found[node.name]
-        if isinstance(runner, ClusterError):
-            raise runner
-        is_supervisor = name == _SUPERVISOR
-        log = supervisor_log(node.logdir, node.id) if is_supervisor else log_path(node.logdir, name)
-        command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", str(log)]
-        if follow:
-            running = runner.start(command)
-            for line in running.output:
-                show(line)
-            running.finish()  # which fails if the connection was lost
-            return 0
-        done = runner.run(command)
-        if done.status != 0:
-            raise ClusterError(f"{node.name}: {log}: no output yet")
-        show(done.stdout)
-    return 0
+    console = console or wide_console()
+    _print_lines(console, summary(run))
+    rows = _chosen(run, names, problems)
+    if rows:
+        console.print(_table_of(rows))
+    _print_lines(console, [*([] if rows else ["no process needs attention"]), *run.problems])
 
 
-def _machine_with(plan: Plan, name: str, host: str | None) -> NodeSpec:
-    """Returns the machine that has a log. Raises ConfigError if there is none, or are several."""
-    if host is not None and name != _SUPERVISOR:
-        raise ConfigError(f"{host}: name a machine only after {_SUPERVISOR}")
-    if name != _SUPERVISOR:
-        nodes = plan.nodes_of([name])
-        if not nodes:
-            raise ConfigError(f"{name}: no such process")
-        return nodes[0]
-    if host is None and len(plan.nodes) > 1:
-        machines = ", ".join(node.name for node in plan.nodes)
-        raise ConfigError(f"{_SUPERVISOR}: each machine has one; add one of {machines}")
-    return plan.machine_called(host or plan.nodes[0].name)
-
-
-def _sums(record: Record, answers: Answers) -> str:
-    """Returns the numbers of all processes and machines, and the run's progress, in two lines."""
-    rows = rows_of(record, answers)
+def summary(run: Run) -> list[str]:
+    """Returns a line with the numbers of processes, and one with the run's progress."""
     parts = []
     for job in ("learner", "actor"):
-        if words := Counter(row[2] for row in rows if row[0].startswith(job)):
-            ordered = sorted(words.items(), key=lambda item: (item[0] != "running", -item[1]))
+        words = Counter(seen.word for seen in run.processes if seen.name.startswith(job))
+        ordered = sorted(words.items(), key=lambda item: (item[0] != "running", -item[1]))
+        if ordered:
             parts.append(f"{job}s: " + ", ".join(f"{count} {word}" for word, count in ordered))
-    row = _status_of_learner_0(answers).get("row")
-    if row and any(cells[0] == "learner-0" and cells[2] == "running" for cells in rows):
-        parts.append(f"{row['agent_steps_per_s'] or 0:,.0f} agent steps/s")
-    there = sum(isinstance(each, Look) for each in answers.values())
-    sums = "; ".join([*parts, f"{there} of {len(answers)} machine(s) answer"])
-    if not (status := _status_of_learner_0(answers)):
-        return sums
-    is_there = any(cells[0] == "learner-0" and cells[2] == "running" for cells in rows)
-    return f"{sums}\n{progress(status, is_there)}"
+    status = run.statuses.get(0)
+    is_there = any(seen.name == "learner-0" and seen.word == "running" for seen in run.processes)
+    if status and status.get("row") and is_there:
+        parts.append(f"{status['row'].get('agent_steps_per_s') or 0:,.0f} agent steps/s")
+    parts += [run.answers] if run.answers else []
+    return ["; ".join(parts), *([progress(status, is_there)] if status else [])]
 
 
 def progress(status: Status, is_there: bool) -> str:
-    """Returns a run's state, frames and mean return.
+    """Returns a run's state, frames, mean return, and what limits its speed or has ended it.
 
     Args:
       status: learner 0's.
       is_there: whether the learner runs. If not, it may have been killed.
     """
     was = "" if is_there or status["state"] in _FINAL else "was "
-    frames = f"{status['environment_frames']:,} of {status['total_environment_frames']:,} frames"
-    mean = (status.get("row") or {}).get("episode_return_mean")
-    games = "" if mean is None else f"; mean return {mean:,.2f}"
-    return f"{was}{status['state']}: {frames}{games}"
+    frames, total = status["environment_frames"], status["total_environment_frames"]
+    parts, row = (
+        [f"{was}{status['state']}: {frames:,} of {total:,} frames"],
+        status.get("row") or {},
+    )
+    if (mean := row.get("episode_return_mean")) is not None:
+        parts.append(f"mean return {mean:,.2f}")
+    if is_there and (limit := bottleneck_of(row)):
+        parts.append(f"limited by {limit[0]} ({limit[1]})")
+    return "; ".join([*parts, *filter(None, [status.get("end_reason")])])
 
 
-def _end_reason(record: Record, answers: Answers) -> str:
-    """Returns why the run was done before its last frame; '' if it was not."""
-    states = {row[0]: row[2] for row in rows_of(record, answers)}
-    is_done = states["learner-0"] == "finished"
-    return str(_status_of_learner_0(answers).get("end_reason", "")) if is_done else ""
+def rows_of(run: Run) -> list[list[str]]:
+    """Returns the cells of every process; see COLUMNS."""
+    measured = _measured(run)
+    heard = [actor for each in run.statuses.values() for actor in each.get("actors", ())]
+    troubles = {actor["name"]: actor.get("trouble", "") for actor in heard}
+    statuses = {f"learner-{rank}": status for rank, status in run.statuses.items()}
+    rows = []
+    for seen in run.processes:
+        state, status = seen.state, statuses.get(seen.name, {})
+        notes = [*status.get("notes", ()), troubles.get(seen.name, "")]
+        restarts = "" if state is None else str(state.restarts)
+        up, numbers = "", ["", "", ""]
+        if state is None or seen.detail:
+            details = [seen.detail]
+        elif seen.word == "running":
+            details = [*_troubles(status, seen.now_unix_s), *notes]
+            details = details if any(details) else [state.detail]
+            up = (
+                ""
+                if not state.started_unix_s
+                else _duration(seen.now_unix_s - state.started_unix_s)
+            )
+            numbers = measured.get(seen.name, numbers)
+        else:
+            details = [state.detail, *notes]
+        detail = "; ".join(filter(None, details))
+        rows.append([seen.name, seen.host, seen.word, up, restarts, *numbers, detail])
+    return rows
 
 
-def _status_of_learner_0(answers: Answers) -> Status:
-    return next((seen.statuses[0] for seen in _looks(answers) if 0 in seen.statuses), {})
-
-
-def _rows(
-    record: Record, answers: Answers, targets: Sequence[str], problems: bool
-) -> list[list[str]]:
-    names = _names(record.plan, targets)
+def _chosen(run: Run, names: Iterable[str], problems: bool) -> list[list[str]]:
+    chosen = set(names)
     return [
         row
-        for row in rows_of(record, answers)
-        if row[0] in names and not (problems and _rank(row) > 0)
+        for row in rows_of(run)
+        if (not chosen or row[0] in chosen) and not (problems and _rank(row) > 0)
     ]
-
-
-def _names(plan: Plan, targets: Sequence[str]) -> set[str]:
-    """Returns the names of the processes that are meant. Raises ConfigError if one is unknown."""
-    if not targets:
-        return {process.name for process in plan.processes}
-    return set().union(*(plan.processes_called(target) for target in targets))
 
 
 def _rank(row: Sequence[str]) -> int:
@@ -245,7 +174,7 @@ def _rank(row: Sequence[str]) -> int:
     if state in ("finished", "stopped"):
         return 3
     if state == "running" and not detail:
-        return 1 if name.startswith("learner-") else 2
+        return 1 if is_learner(name) else 2
     return 0
 
 
@@ -258,39 +187,9 @@ def _table_of(rows: Iterable[Sequence[str]]) -> Table:
     return table
 
 
-def rows_of(record: Record, answers: Answers) -> list[list[str]]:
-    """Returns the cells of every process; see COLUMNS."""
-    measured, found = _measured(answers), []
-    troubles = {actor["name"]: actor.get("trouble", "")
-                for seen in _looks(answers) for status in seen.statuses.values()
-                for actor in status["actors"]}  # fmt: skip
-    for process in record.plan.processes:
-        answer = answers[process.node]
-        if isinstance(answer, ClusterError):
-            row = ["unknown", "", "", "", "", "", "unreachable"]
-        else:
-            row = _row(answer, process.name, measured.get(process.name, ["", "", ""]))
-            row[-1] = row[-1] or troubles.get(process.name, "")
-        found.append([process.name, process.node, *row])
-    return found
-
-
-def _row(seen: Look, name: str, measured: Sequence[str]) -> list[str]:
-    state = seen.state.processes.get(name) if seen.state is not None else None
-    if state is None:
-        return ["not started", "", "", "", "", "", ""]
-    if seen.is_silent and state.state not in (*OVER, "left"):
-        detail = "its supervisor is silent"
-        return ["lost", "", str(state.restarts), "", "", "", detail]
-    statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
-    status = statuses.get(name, {})
-    notes = list(status.get("notes", []))
-    if state.state != "running":
-        detail = "; ".join(filter(None, [state.detail, *notes]))
-        return [state.state, "", str(state.restarts), "", "", "", detail]
-    up = "" if state.started_unix_s is None else _duration(seen.now_unix_s - state.started_unix_s)
-    detail = "; ".join([*_troubles(status, seen.now_unix_s), *notes]) or state.detail
-    return [state.state, up, str(state.restarts), *measured, detail]
+def _print_lines(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _troubles(status: Status, now_unix_s: float) -> Iterator[str]:
@@ -310,34 +209,153 @@ def _troubles(status: Status, now_unix_s: float) -> Iterator[str]:
         yield f"{trouble['text']} (for {_duration(now_unix_s - trouble['since_unix_s'])})"
 
 
-def _measured(answers: Answers) -> dict[str, list[str]]:
+def _measured(run: Run) -> dict[str, list[str]]:
     """Returns {name: [agent steps/s, parameter lag, last contact]}, as the learners say."""
-    rates: dict[str, tuple[float | None, float | None]] = {}
-    contacts: dict[str, str] = {}
-    for seen in _looks(answers):
-        for rank, status in seen.statuses.items():
-            heard = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
-            heard[f"learner-{rank}"] = status["updated_unix_s"]
-            contacts |= {n: f"{_duration(seen.now_unix_s - s)} ago" for n, s in heard.items()}
-            for each in status["actors"]:
-                rates[each["name"]] = each["agent_steps_per_s"], each["parameter_lag"]
-            row = status["row"]  # learner 0 knows the rates of all learners
-            for each in status["learners"] or ([{"learner": 0, **row}] if row else []):
-                name = f"learner-{each['learner']}"
-                rates[name] = each["agent_steps_per_s"], each.get("policy_lag_mean")
-    found = {}
-    for name in rates | contacts:
-        rate, lag = rates.get(name, (None, None))
-        found[name] = [
-            "" if rate is None else f"{rate:,.0f}",
-            "" if lag is None else f"{lag:.1f}",
-            contacts.get(name, ""),
-        ]
+    now_s = {seen.name: seen.now_unix_s for seen in run.processes}
+    found: dict[str, list[str]] = {}
+
+    def note(name: str, rate: float | None, lag: float | None, contact: str) -> None:
+        shown = ["" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}"]
+        found[name] = [*shown, contact or found.get(name, [""] * 3)[2]]
+
+    for rank, status in run.statuses.items():
+        now = now_s.get(f"learner-{rank}", 0.0)
+        written = f"{_duration(now - status.get('updated_unix_s', now))} ago"
+        found.setdefault(f"learner-{rank}", ["", "", ""])[2] = written
+        for each in status.get("actors", ()):
+            contact = f"{_duration(now - each['last_contact_unix_s'])} ago"
+            note(each["name"], each["agent_steps_per_s"], each["parameter_lag"], contact)
+        row = status.get("row")  # learner 0 knows the rates of all learners
+        for each in status.get("learners") or ([{"learner": 0, **row}] if row else []):
+            rate, lag = each["agent_steps_per_s"], each.get("policy_lag_mean")
+            note(f"learner-{each['learner']}", rate, lag, "")
     return found
 
 
-def _looks(answers: Answers) -> Iterator[Look]:
-    return (each for each in answers.values() if isinstance(each, Look))
+def _duration(seconds: float) -> str:
+    minutes, seconds_left = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds_left:02d} s" if minutes else f"{seconds_left} s"
+
+
+# --- a run of another engine ---
+
+
+def run_in(logdir: Path, is_there: bool) -> Run:
+    """Returns a run from the files in its logdir, which its machines share.
+
+    Args:
+      logdir: the run's logdir.
+      is_there: whether its job is running. If not, its processes may have been killed.
+    """
+    nodes = files.read_states(logdir)
+    seen = [see(each, "", node.now_unix_s, is_there) for node in nodes
+            for each in node.processes.values()]  # fmt: skip
+    path = Logdir(logdir).status()
+    status = parse_status(path.read_text(errors="replace")) if path.is_file() else None
+    seen.sort(key=lambda each: (not is_learner(each.name), len(each.name), each.name))
+    return Run(seen, {0: status} if status else {})
+
+
+def see(state: ProcessState, host: str, now_unix_s: float, is_there: bool = True) -> Seen:
+    """Returns a process as its machine has seen it at that time; see `run_in`."""
+    if is_there or state.state in (*OVER, "left"):
+        return Seen(state.name, host, state.state, state, now_unix_s)
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_unix_s))
+    return Seen(state.name, host, f"was {state.state}", state, now_unix_s, f"last seen {at}")
+
+
+# --- a run over SSH ---
+
+
+class Look(NamedTuple):
+    """The state of a run on a machine."""
+
+    state: NodeState | None
+    """None if the run has not been started there."""
+    is_silent: bool
+    """Whether the supervisor seems to be dead or stopped, or the machine has booted since."""
+    now_unix_s: float
+    """The time by the machine's clock."""
+    statuses: Mapping[int, Status]
+    """{rank: status} of the machine's learners that have written one."""
+
+
+Looks = Mapping[str, Look | ClusterError]
+"""{name of a machine: its state, or why it is not known}."""
+
+
+def show_status(
+    logdir: Path, follow: bool = False, targets: tuple[str, ...] = (), problems: bool = False
+) -> int:
+    """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
+
+    Args:
+      logdir: the run's, on this machine.
+      follow: whether to show it again and again, until Ctrl-C; off a terminal, one below the other.
+      targets: processes or machines; none: all. The sums are always those of all.
+      problems: whether to show only what somebody has to look at.
+
+    Raises:
+      ConfigError: a target is not of this run.
+    """
+    record, console = load(logdir), wide_console()
+    names = set().union(*map(record.plan.processes_called, targets))
+    with (
+        connected([], record.passwords()) as machines,
+        Live(console=console, auto_refresh=False, transient=True) as live,
+    ):
+        run = run_of(record, _look_at_all(record, machines))
+        while follow:
+            if console.is_terminal:  # Live cuts off what the terminal has no lines for
+                rows = sorted(_chosen(run, names, problems), key=_rank)
+                live.update(Group(Text("\n".join(summary(run))), _table_of(rows)), refresh=True)
+            else:  # there, Live shows nothing
+                print_run(run, console, names, problems)
+                console.print()
+            time.sleep(_FOLLOW_S)
+            record = load(logdir)
+            run = run_of(record, _look_at_all(record, machines))
+    print_run(run, console, names, problems)
+    return 1 if run.problems else 0
+
+
+def run_of(record: Record, looks: Looks) -> Run:
+    """Returns a run, from looks at all of its machines."""
+    seen, there = [], [each for each in looks.values() if isinstance(each, Look)]
+    for process in record.plan.processes:
+        name, host, at = process.name, process.node, looks[process.node]
+        if isinstance(at, ClusterError):
+            seen.append(Seen(name, host, "unknown", detail="unreachable"))
+        elif at.state is None or (state := at.state.processes.get(name)) is None:
+            seen.append(Seen(name, host, "not started"))
+        elif at.is_silent and state.state not in (*OVER, "left"):
+            silent = "its supervisor is silent"
+            seen.append(Seen(name, host, "lost", state, at.now_unix_s, silent))
+        else:
+            seen.append(Seen(name, host, state.state, state, at.now_unix_s))
+    return Run(
+        seen,
+        {rank: status for each in there for rank, status in each.statuses.items()},
+        f"{len(there)} of {len(looks)} machine(s) answer",
+        [str(each) for each in looks.values() if isinstance(each, ClusterError)],
+    )
+
+
+def _look_at_all(record: Record, machines: Machines) -> Looks:
+    """Looks at all machines in parallel, and logs in to those that are not connected yet."""
+
+    def look_at(node: NodeSpec) -> Look:
+        runner = machines.found.get(node.name)
+        if runner is None or isinstance(runner, ClusterError):
+            runner = machines.connect([node])[node.name]
+        if isinstance(runner, ClusterError):
+            raise runner
+        return look(runner, record)
+
+    return try_all(record.plan.nodes, lambda node: node.name, look_at)
 
 
 def look(runner: CommandRunner, record: Record) -> Look:
@@ -352,10 +370,9 @@ def look(runner: CommandRunner, record: Record) -> Look:
         *(str(Logdir(Path(node.logdir)).status(rank)) for rank in ranks),
     ]
     done = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_LOOK_S)
-    output = done.text
-    if "\0" not in output and done.status != NO_WORKDIR:
+    if "\0" not in done.text and done.status != NO_WORKDIR:
         raise ClusterError(f"{node.name}: {done.last_line}")
-    texts = output.split("\0")[:-1] if "\0" in output else [""] * len(paths)
+    texts = done.text.split("\0")[:-1] or [""] * len(paths)
     state_text, boot_id, uptime, *statuses = texts
     state = files.parse_state(state_text) if state_text else None
     if state is None or state.run_id != record.run_id:
@@ -375,13 +392,9 @@ def look(runner: CommandRunner, record: Record) -> Look:
 
 def _current(state: NodeState, name: str, text: str) -> Status | None:
     """Returns a learner's status, unless an earlier run wrote it."""
-    process = state.processes.get(name)
-    if not text or process is None or process.started_unix_s is None:
+    process, status = state.processes.get(name), parse_status(text)
+    if status is None or process is None or process.started_unix_s is None:
         return None
-    try:
-        status: Status = printable_parts(json.loads(text))
-    except ValueError:
-        return None  # half written: the disk is full
     if process.pid is not None and status.get("pid") == process.pid:
         return status  # whatever its clock says
     # A restarted learner writes no status until it trains again; its last one is still true.
@@ -389,9 +402,10 @@ def _current(state: NodeState, name: str, text: str) -> Status | None:
     return status if status["updated_unix_s"] >= first_s else None
 
 
-def _duration(seconds: float) -> str:
-    minutes, seconds_left = divmod(max(0, int(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds_left:02d} s" if minutes else f"{seconds_left} s"
+def parse_status(text: str) -> Status | None:
+    """Returns a learner's status; None if it is missing or half written: the disk is full."""
+    try:
+        status = printable_parts(json.loads(text))
+    except ValueError:
+        return None
+    return status if isinstance(status, dict) and "state" in status else None

@@ -34,7 +34,7 @@ def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
     [
         *((words, "") for words in (["attach", "x"], ["fetch"],
            ["restart", "x"], ["add"], ["revoke", "x"], ["watch"])),
-        (["status", "--follow"], " --follow"), (["logs", "learner-0", "x"], " HOST"),
+        (["status", "--follow"], " --follow"), (["logs", "learner-0", "x"], " host"),
         (["stop", "--timeout_s=0"], " --timeout_s"),
     ],
 )  # fmt: skip

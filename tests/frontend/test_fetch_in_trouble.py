@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.frontend.launcher import new_record
+from impala_tf.frontend.launch import new_record
 from impala_tf.frontend.main import main
 from impala_tf.frontend.plan import plan_of
 from impala_tf.frontend.record import save
@@ -69,4 +69,4 @@ def test_a_machine_sends_results_and_replaces_nothing_else(
     there.rename(tmp_path / "elsewhere")
     assert main(["fetch", f"--logdir={here}"]) == 1
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"127.0.0.1: {there}: ")
+    assert line.startswith("127.0.0.1:") and f": {there}: " in line

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.launcher import Launcher
+from impala_tf.frontend.launch import Launcher
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import living_pids
@@ -66,7 +66,7 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
         in said[0]
     )
     assert f"{run.logdir} is in use by supervisor (pid {run.node().pid})" in said[1]
-    assert f"stop --logdir={run.logdir}, or " in said[1] and "give another --logdir" in said[1]
+    assert said[1].endswith(f"stop --logdir={run.logdir}")
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert load(run.logdir) == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
@@ -185,31 +185,6 @@ def test_a_run_whose_actors_have_all_failed_ends_and_names_the_cause(run):
     assert run.state("learner-0").state == "stopped"
 
 
-def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    run.logdir = tmp_path / "runs" / "x"
-    run.launch(detach=True, tmux_sess="mine")
-    capfd.readouterr()
-    assert main(["status", "--tmux_sess=mine"]) == 0
-    assert "learner-0" in capfd.readouterr().out
-    assert main(["status"]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "--tmux_sess=impala" in line and line.endswith(f" --logdir={run.logdir}")
-
-
-def test_the_default_logdir_of_a_launched_run_names_agent_algorithm_and_seed(
-    private_tmux, run_here, tmp_path, monkeypatch
-):
-    """The name runs/LEVEL-auto would mix up the runs of different agents."""
-    csv = write_csv(tmp_path / "w.csv", make_project(tmp_path / "project"))
-    monkeypatch.chdir(tmp_path)
-    flags = [f"--workers_csv_path={csv}", "--level_name=CartPole-v1", "--detach"]
-    code, _, err = run_here(*flags)
-    assert code == 0, err
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["CartPole-v1-MLPAgent-appo-1"]
-    assert main(["stop", "--logdir=runs/CartPole-v1-MLPAgent-appo-1"]) == 0
-
-
 def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that_aside(
     private_tmux, run_here, tmp_path, monkeypatch
 ):
@@ -257,12 +232,12 @@ def test_wrong_input_is_refused_before_any_machine_is_used(run, run_here, monkey
     ("words", "problem"),
     [
         (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
-        (["fetch", "--to=~/pong"], "--to=~/pong: shells leave ~ as it is there; write --to=$HOME"),
+        (["fetch", "--to=~/pong"], "argument --to: ~/pong: shells leave ~ as it is there"),
         (["logs"], "the following arguments are required: NAME; see "),
         (["status", "--probelms"], "unrecognized arguments: --probelms; see "),
         (["setup", "--workers_csv_path=x", "--extras=y"], "--extras=y: must be some of worlds,"),
-        (["stop", "--timeout_s=nan"], "--timeout_s=nan: must be from 0 to 86400"),
-        (["stop", "--timeout_s=-1"], "--timeout_s=-1: must be from 0 to 86400"),
+        (["stop", "--timeout_s=nan"], "argument --timeout_s: nan: must be from 0 to 86400"),
+        (["stop", "--timeout_s=-1"], "argument --timeout_s: -1: must be from 0 to 86400"),
         (["dance"], "argument COMMAND: invalid choice: 'dance'"),
         (["doctor"], "the following arguments are required: --workers_csv_path; see "),
         (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
@@ -310,3 +285,15 @@ def test_several_learners_without_horovod_are_refused_before_anything_starts(
     assert line.startswith("this machine: ") and "Horovod" in line
     assert "install_horovod.sh" in line and line.endswith("python")
     assert not run.logdir.exists()
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_a_port_in_use_is_named_before_anything_starts(run, capfd, above):
+    """Of two learners, the second port is where they find each other."""
+    first = free_port()
+    write_csv(run.csv, run.project, learners=(first, first - 2) if above else (first,))
+    with socket.create_server(("localhost", first + above)):
+        assert run.launch(detach=True) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"another process listens on localhost:{first + above}; " in line and "tf_port" in line
+    assert windows() == []

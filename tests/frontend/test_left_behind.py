@@ -73,10 +73,10 @@ def test_the_same_stop_ends_them_once_the_machine_answers(run, elsewhere, capfd)
     with elsewhere.away():
         assert run.command("stop", "--timeout_s=20") == 1
     said = capfd.readouterr().err
-    assert f"{NAME}: processes may still run there; the same command tries again\n" in said
+    assert ": processes may still run there; stop the run again\n" in said
     assert run.launch(detach=True) == 1
     said = capfd.readouterr().err
-    assert f"{NAME}: " in said and "is in use by" in said and "stop --logdir=" in said
+    assert f"{NAME}:" in said and "is in use by" in said and "stop --logdir=" in said
     assert run.command("stop", "--timeout_s=20") == 0
     assert elsewhere.running() == {}
     assert run.launch(detach=True) == 0

@@ -9,7 +9,7 @@ import pytest
 from impala_tf.config import Given
 from impala_tf.frontend import code
 from impala_tf.frontend.engines import ssh
-from impala_tf.frontend.launcher import new_record
+from impala_tf.frontend.launch import new_record
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import supervisor_log
 from impala_tf.frontend.plan import plan_of

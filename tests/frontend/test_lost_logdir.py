@@ -17,13 +17,13 @@ def test_a_run_does_not_begin_again_because_a_disk_is_not_mounted(remote, capfd)
     wait_until(lambda: "is up with" in remote.log())
     assert remote.command("stop") == 0
     (remote.work / "logs").rename(remote.work / "disk")
-    lost = f"127.0.0.1: the run was started there, but {remote.work}/logs has nothing of it"
+    lost = f": the run was started there, but {remote.work}/logs has nothing of it"
     with pytest.raises(ConfigError) as caught:
         remote.launch()
-    assert caught.value.problems[0].startswith(lost)
+    assert lost in caught.value.problems[0]
     capfd.readouterr()
     assert remote.command("restart", "learner-0") == 2
-    assert capfd.readouterr().err.startswith(lost)
+    assert lost in capfd.readouterr().err
     (remote.work / "disk").rename(remote.work / "logs")
     assert remote.launch() == 0
     assert remote.command("stop") == 0

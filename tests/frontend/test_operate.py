@@ -99,7 +99,7 @@ def test_the_launcher_and_status_say_what_ended_a_run_early(run, capfd):
     assert run.launch(finish) == 0
     assert run.display.final == f"done: {reason}; logdir {run.logdir} on this machine"
     assert run.command("status") == 0
-    assert f"the run is done: {reason}\n" in capfd.readouterr().out
+    assert f"; {reason}\n" in capfd.readouterr().out
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.launcher import Launcher
+from impala_tf.frontend.launch import Launcher
 from impala_tf.frontend.node.state import living_pids
 from tests.helpers.disks import fill
 from tests.helpers.launched_run import windows

@@ -3,7 +3,7 @@
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.frontend.launcher import new_record
+from impala_tf.frontend.launch import new_record
 from impala_tf.frontend.main import main
 from impala_tf.frontend.plan import plan_of
 from impala_tf.frontend.record import Launch, save, write

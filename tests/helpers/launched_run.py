@@ -2,14 +2,25 @@
 
 import contextlib
 import subprocess
+import sys
 from unittest import mock
 
 from impala_tf.config import Given
-from impala_tf.frontend import monitor
-from impala_tf.frontend.launch import launch
+from impala_tf.frontend import watch
+from impala_tf.frontend.engines import ssh
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
+from impala_tf.frontend.runner import ClusterError
 from tests.helpers.stand_in import make_project, write_csv
+
+
+def submit(given, make_display):
+    """Launches a run as the command does; returns the exit status."""
+    try:
+        return ssh.submit(given, make_display, lambda run, logdir: [])
+    except ClusterError as error:
+        print(*error.problems, sep="\n", file=sys.stderr)
+        return 1
 
 
 class RecordedDisplay:
@@ -46,7 +57,7 @@ class Run:
         config = Given().replace(workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
 
         with self._shown(on_update) as make_display:
-            return launch(config, make_display=make_display)
+            return submit(config, make_display)
 
     @contextlib.contextmanager
     def _shown(self, on_update):
@@ -54,7 +65,7 @@ class Run:
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
-        with mock.patch.multiple(monitor, FIRST_LEARNER_S=0.1, LOOK_S=0.2, RETRY_S=0.2, GONE_S=1.0):
+        with mock.patch.multiple(watch, FIRST_LEARNER_S=0.1, LOOK_S=0.2, RETRY_S=0.2, GONE_S=1.0):
             yield make_display
 
     def node(self):

@@ -6,8 +6,8 @@ import pytest
 
 from impala_tf.config import Given
 from impala_tf.frontend import code, requirements
-from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
+from tests.helpers.launched_run import submit
 from tests.helpers.ports import free_port
 from tests.helpers.sshd import trust
 from tests.helpers.stand_in import make_project
@@ -35,7 +35,7 @@ class Remote:
         config = Given().replace(workers_csv_path=str(self.csv), logdir=logdir, detach=True,
             **flags,
         )  # fmt: skip
-        return launch(config, make_display=lambda status: pytest.fail("it is detached"))
+        return submit(config, make_display=lambda status: pytest.fail("it is detached"))
 
     def command(self, *words):
         return main([words[0], f"--logdir={self.logdir}", *words[1:]])

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import Given, user_commands
-from impala_tf.frontend.launch import launch as launch_run
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.record import load
 from impala_tf.frontend.remote import SshRunner
 from impala_tf.monitoring.live_display import Display
+from tests.helpers.launched_run import submit
 from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint
 from tests.helpers.waiting import wait_until
@@ -86,7 +86,7 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     config = Given().replace(
         workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
     )  # fmt: skip
-    assert launch_run(config, make_display=Display) == 0, capfd.readouterr().err
+    assert submit(config, Display) == 0, capfd.readouterr().err
     logdirs = [node.workdir / "runs" for node in nodes]
     actors_of = (["actor-0", "actor-2"], ["actor-1", "actor-3"])
     try:
@@ -171,4 +171,4 @@ def launch(csv, tmp_path, **flags):
     config = Given().replace(
         workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
     )
-    return launch_run(config, make_display=Display)
+    return submit(config, Display)

@@ -19,12 +19,12 @@ import pytest
 
 from impala_tf.config import Given
 from impala_tf.frontend import code
-from impala_tf.frontend.launch import launch
-from impala_tf.frontend.launcher import Launcher
+from impala_tf.frontend.launch import Launcher
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
 from impala_tf.frontend.record import folder, load
 from tests.helpers import delay_proxy
+from tests.helpers.launched_run import submit
 from tests.helpers.netns import know, network_of
 from tests.helpers.sshd import public_key
 from tests.helpers.stand_in import make_project
@@ -103,7 +103,7 @@ class Zoo:
         )  # fmt: skip
 
     def launch(self, **flags):
-        return launch(self.config(**flags), make_display=no_display)
+        return submit(self.config(**flags), no_display)
 
     def state(self, node):
         if not (self.logdir / "runs" / "launch_id").exists():

@@ -20,19 +20,16 @@ from typing import NamedTuple
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.limits import amounts
-from impala_tf.frontend import code
+from impala_tf.frontend import code, status
 from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.engine import (
     print_commands,
-    print_frames,
-    print_process,
-    print_processes,
     trains_there,
 )
 from impala_tf.frontend.engines.ray_member import Run, Seen
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, sizes
+from impala_tf.frontend.plan import LAUNCH_ONLY, columns, credentials_of, sizes
 from impala_tf.frontend.record import Launch, earlier, write
 from impala_tf.frontend.runner import ClusterError
 from impala_tf.logdir import moved_aside
@@ -63,12 +60,8 @@ def render(given: Given) -> str:
         room = "first, together" if together else "when a node has it"
         takes = given["ray_learner_resources"] if role == "learner" else "CPU=1"
         rows.append((name, takes, room, f"python {user_commands.SCRIPT} {own}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]).rstrip() for row in rows
-    ]
     shared = " ".join(run.flags)
-    return "\n".join([*lines, f"flags of all, besides --learner_hosts: {shared}", ""])
+    return f"{columns(rows)}flags of all, besides --learner_hosts: {shared}\n"
 
 
 def submit(given: Given, *_: object) -> int:
@@ -109,15 +102,18 @@ def show_status(job: Job) -> int:
         answers: dict[str, Seen] | None = ray_cluster.ask(job.run, "look")
     if answers is None:
         print("the run has left Ray; what its processes have written in the logdir:")
-        print_processes(job.logdir)
+        status.print_run(status.run_in(job.logdir, is_there=False))
         return 0
-    if "learner-0" in answers and answers["learner-0"].status:
-        print_frames(answers["learner-0"].status)
-    for name in job.run.names:
-        if name in answers:
-            print_process(answers[name].state, answers[name].host)
-        else:
-            print(f"{name:12} waits for room, or its node was lost")
+    now_s = time.time()
+    seen = [
+        status.see(answers[name].state, answers[name].host, now_s)
+        if name in answers
+        else status.Seen(name, "", "waits for room", detail="or its node was lost")
+        for name in job.run.names
+    ]
+    text = answers["learner-0"].status if "learner-0" in answers else ""
+    learner = status.parse_status(text)
+    status.print_run(status.Run(seen, {0: learner} if learner else {}))
     return 0
 
 

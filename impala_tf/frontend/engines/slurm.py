@@ -25,15 +25,14 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines.engine import (
     OF_THE_LAUNCH,
     print_commands,
-    print_frames,
-    print_processes,
     trains_there,
 )
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.record import Launch, earlier, write
 from impala_tf.frontend.runner import ClusterError
-from impala_tf.logdir import Logdir, moved_aside, write_atomically
+from impala_tf.frontend.status import print_run, run_in
+from impala_tf.logdir import moved_aside, write_atomically
 from impala_tf.printable import log_printer
 
 _NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
@@ -157,10 +156,7 @@ def show_status(job: Job) -> int:
     lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
     print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
     is_there = any(f" {state}," in line for line in lines for state in _RUNS)
-    # The status may be missing, or cut off by a full disk.
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        print_frames(Logdir(job.logdir).status().read_text(), is_there)
-    print_processes(job.logdir, is_there)
+    print_run(run_in(job.logdir, is_there))
     return 0
 
 

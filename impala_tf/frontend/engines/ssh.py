@@ -1,7 +1,7 @@
 """SSH: a workers CSV names machines, and the launcher starts the processes there, in tmux.
 
-The job of a run is its logdir here. Commands that
-other engines lack, such as `attach`, are in `operate`.
+The job of a run is its logdir here. Commands that other engines lack, such as `attach`, are in
+`operate`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 from impala_tf.config import Given
-from impala_tf.frontend.launch import Differences, check_secrets, launch
-from impala_tf.frontend.monitor import MakeDisplay
-from impala_tf.frontend.operate import stop
+from impala_tf.frontend.launch import Differences, Launcher, check_secrets, launch
+from impala_tf.frontend.machines import Machines
+from impala_tf.frontend.operate import follow_log, stop
 from impala_tf.frontend.plan import as_text, plan_of, warnings
 from impala_tf.frontend.record import Launch
 from impala_tf.frontend.runner import ClusterError
-from impala_tf.frontend.status import follow_log, show_status
+from impala_tf.frontend.status import show_status
+from impala_tf.frontend.watch import MakeDisplay, Watcher
 
 __all__ = ["follow_log", "job", "render", "show_status", "stop", "submit"]
 
@@ -29,13 +30,17 @@ def render(given: Given) -> str:
 
 
 def submit(given: Given, make_display: MakeDisplay, differences: Differences) -> int:
-    """Launches a run and shows it until it ends; see `launch` and `engine.Engine`.
+    """Launches a run and, without --detach, shows it until it ends; see `engine.Engine`.
 
     Raises:
       ClusterError: a file of this machine cannot be written.
     """
+
+    def show(launcher: Launcher, machines: Machines) -> int:
+        return Watcher(launcher, machines, make_display).run()
+
     try:
-        return launch(given, make_display=make_display, differences=differences)
+        return launch(given, differences, show)
     except OSError as error:
         if error.filename is None:
             raise

@@ -9,7 +9,7 @@ from impala_tf.frontend.inventory import Row
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.plan import make_plan
 from impala_tf.frontend.record import Record
-from impala_tf.frontend.status import COLUMNS, Look, rows_of
+from impala_tf.frontend.status import COLUMNS, Look, progress, rows_of, run_of
 from impala_tf.machine.supervision import ProcessState
 from tests.helpers.statuses import a_status
 
@@ -30,5 +30,19 @@ def launched(folder, state, told, *notes):
 def test_what_a_learner_tells_its_user_is_shown_while_it_runs_and_after(tmp_path, state, told):
     """It was only in the learner's log: the copy of the last checkpoint was missing for good."""
     record, seen = launched(tmp_path, state, told, LACKS)
-    (row,) = rows_of(record, {record.plan.nodes[0].name: seen})
+    (row,) = rows_of(run_of(record, {record.plan.nodes[0].name: seen}))
     assert dict(zip(COLUMNS, row, strict=True))["detail"] == told + LACKS
+
+
+def test_a_runs_progress_says_what_limits_and_what_ended_it():
+    """Only the display of an attached launcher did."""
+    waits = {"learner_idle_fraction": 0.02, "actor_environment_fraction": 0.3,
+             "actor_inference_fraction": 0.2, "actor_wait_fraction": 0.5}  # fmt: skip
+    row = {**waits, "episode_return_mean": 1.5}
+    status = {"state": "training", "environment_frames": 1000, "total_environment_frames": 9000}
+    assert progress(status, True) == "training: 1,000 of 9,000 frames"
+    said = progress({**status, "row": row}, True)
+    assert "; mean return 1.50; limited by updates (" in said
+    said = progress({**status, "row": row, "state": "done", "end_reason": "enough"}, False)
+    assert said == "done: 1,000 of 9,000 frames; mean return 1.50; enough"
+    assert progress(status, False).startswith("was training")
