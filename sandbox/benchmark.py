@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import many_runs
+import numpy as np
 import psutil
 
 from impala_tf import config as configs
@@ -360,12 +361,13 @@ def stand_in(first: int, count: int, flags: list[str], steps_per_s: float, stop:
 def played_unroll(config: configs.Config, spec: EnvironmentSpec, agent: Any) -> Unroll:
     """Returns an unroll of real games: noise would compress differently."""
     from impala_tf.actor.acting import OwnActing
-    from impala_tf.actor.actor import Actor
+    from impala_tf.actor.actor import Actor, UnrollBuffer
     from impala_tf.agents.policy import OwnNetwork
 
     num_envs, unrolls = config.process.envs_per_actor, []
     arrays = [variable.numpy() for variable in agent.variables]
     environments = environments_of(config, spec)
+    levels, length = np.zeros(num_envs, np.int32), config.optimizer.unroll_length
     actor = Actor(
         agent.interface,
         OwnActing(
@@ -373,10 +375,8 @@ def played_unroll(config: configs.Config, spec: EnvironmentSpec, agent: Any) -> 
             lambda known_version: None if known_version == 0 else (0, arrays),
         ),
         environments,
+        UnrollBuffer(agent.interface, spec, length, levels),
         lambda unroll, *_: unrolls.append(copy.deepcopy(unroll)),
-        spec,
-        num_envs,
-        config.optimizer.unroll_length,
     )
     actor.run(lambda: len(unrolls) == 5)
     environments.close()

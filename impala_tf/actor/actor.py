@@ -13,7 +13,7 @@ from impala_tf.actor.acting import Acting
 from impala_tf.agents.exploration import QLearning
 from impala_tf.agents.interface import AgentInterface, array_specs
 from impala_tf.agents.n_step_returns import played_steps
-from impala_tf.environments.observations import ObservationLayout, layout_of
+from impala_tf.environments.observations import layout_of
 from impala_tf.types import (
     ActorReport,
     AgentOutput,
@@ -41,30 +41,31 @@ Push = Callable[[Unroll, list[Episode], ActorReport], None]
 
 
 class UnrollBuffer:
-    """Arrays of one unroll, filled step by step and reused.
+    """Arrays of one unroll of N environments, filled step by step and reused.
 
     Args:
-      specs: an Unroll of ArraySpec, without the leading N.
-      num_envs: N.
-      layout: the layout of the level's observations.
+      interface: the agent's interface, which says what unrolls consist of.
+      spec: the level's specification.
+      length: T.
       levels: int32 [N], the level of each environment.
+
+    Attributes:
+      length, num_envs: T and N.
     """
 
     def __init__(
-        self,
-        specs: Unroll,
-        num_envs: int,
-        layout: ObservationLayout,
-        levels: np.ndarray,
+        self, interface: AgentInterface, spec: EnvironmentSpec, length: int, levels: np.ndarray
     ) -> None:
         def empty(spec: ArraySpec) -> np.ndarray:
-            return np.empty((num_envs, *spec.shape), spec.dtype)
+            return np.empty((len(levels), *spec.shape), spec.dtype)
 
-        self._layout = layout
+        specs = array_specs(interface, spec, length)
+        self.length, self.num_envs = length, len(levels)
+        self._layout = layout_of(spec)
         self._levels = levels
         self._env_outputs = tree.map_structure(empty, specs.env_outputs)
         self._agent_outputs = tree.map_structure(empty, specs.agent_outputs)
-        self._parameter_version = np.empty((num_envs,), np.int64)
+        self._parameter_version = np.empty((len(levels),), np.int64)
 
     def record_env(self, t: int, env_output: EnvOutput) -> None:
         """Stores the environments' output of step t of 0..T."""
@@ -91,14 +92,11 @@ class Actor:
     """Steps N environments and sends unrolls of T decisions.
 
     Args:
-      interface: the agent's interface, which says what unrolls consist of.
+      interface: the agent's interface.
       acting: chooses the actions.
       environment: N environments.
+      buffer: records the unrolls.
       push: sends unrolls to the learner.
-      spec: the level's specification.
-      num_envs: N.
-      unroll_length: T.
-      levels: int32 [N], the level of each environment; None: there is only one level.
       q_learning: how an agent with Q-values explores, and how its TD errors are computed.
       on_step: called after every step of the environments.
     """
@@ -108,32 +106,24 @@ class Actor:
         interface: AgentInterface,
         acting: Acting,
         environment: Environment,
+        buffer: UnrollBuffer,
         push: Push,
-        spec: EnvironmentSpec,
-        num_envs: int,
-        unroll_length: int,
-        levels: np.ndarray | None = None,
         q_learning: QLearning | None = None,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._interface = interface
         self._acting = acting
         self._environment = environment
+        self._buffer = buffer
         self._push = push
-        self._num_envs = num_envs
-        self._unroll_length = unroll_length
         self._q_learning = q_learning
         self._on_step = on_step
-        specs = array_specs(interface, spec, unroll_length)
-        if levels is None:
-            levels = np.zeros(num_envs, np.int32)
-        self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
         self._environment_s = self._inference_s = 0.0  # in the current unroll
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Acts until `should_stop`. Does not catch the exceptions by which `push` ends a run."""
         env_output = self._environment.reset()
-        core_state = self._interface.initial_state(self._num_envs)
+        core_state = self._interface.initial_state(self._buffer.num_envs)
         report = ActorReport()
         while not should_stop():
             started = time.monotonic()
@@ -156,7 +146,7 @@ class Actor:
     def _unroll(self, env_output: EnvOutput, core_state: Nest) -> tuple[Unroll, EnvOutput, Nest]:
         """Returns an unroll, and the step and core state that the next unroll starts with."""
         core_state_before = tree.map_structure(np.asarray, core_state)
-        for t in range(self._unroll_length):
+        for t in range(self._buffer.length):
             self._buffer.record_env(t, env_output)
             began = time.perf_counter()
             agent_output, core_state = self._acting.answer(env_output, core_state)
@@ -168,7 +158,7 @@ class Actor:
             self._on_step()
         # The step after the last decision: used for bootstrapping here, and step 0 of the next
         # unroll.
-        self._buffer.record_env(self._unroll_length, env_output)
+        self._buffer.record_env(self._buffer.length, env_output)
         unroll = self._buffer.unroll(self._acting.parameter_version, core_state_before)
         return self._with_td_errors(unroll, env_output, core_state), env_output, core_state
 

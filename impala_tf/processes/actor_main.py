@@ -9,7 +9,7 @@ import numpy as np
 
 from impala_tf import config as configs
 from impala_tf.actor.acting import Acting, Codecs, LearnerActing, Network, OwnActing
-from impala_tf.actor.actor import Actor, Push
+from impala_tf.actor.actor import Actor, Push, UnrollBuffer
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.exploration import QLearning, epsilons_of
 from impala_tf.agents.interface import array_specs, interface_of_config
@@ -34,8 +34,7 @@ from impala_tf.transport import (
     RetryTimes,
     Route,
     RunOver,
-    max_environments,
-    preferred,
+    order_learners,
 )
 from impala_tf.types import EnvironmentSpec, Sent
 
@@ -97,13 +96,10 @@ def main(given: Given) -> int:
             interface,
             _acting(config, spec, client, own, seed(), q_learning),
             environment,
+            UnrollBuffer(interface, spec, length, levels),
             client.push if own is None else own.push(client),
-            spec,
-            num_envs,
-            length,
-            levels=environment.level_indices,
-            q_learning=q_learning,
-            on_step=heartbeat.beat,
+            q_learning,
+            heartbeat.beat,
         )
         _log.info("acting in %d environments of %s", num_envs, spec.level_name)
         actor.run(stop)
@@ -211,17 +207,15 @@ class _TensorFlowActor:
 def _connect(config: Config, specs: Sent) -> ActorClient:
     task, minutes = config.process.task, config.process.idle_exit_minutes
     num_sent = configs.sent_per_push(config)
-    max_environments(specs, num_sent)  # raises if that is too much for a message
     learners = configs.split(config.process.learner_hosts)
-    order = preferred(task, len(learners))
+    order = order_learners(task, len(learners))
     # An actor whose learner stays away ends, because an idle machine may cost money.
-    retry = RetryTimes() if minutes is None else RetryTimes(give_up_s=60 * minutes)
+    times = RetryTimes() if minutes is None else RetryTimes(give_up_s=60 * minutes)
     return ActorClient(
-        Route([(number, learners[number]) for number in order]),
+        Route([(number, learners[number]) for number in order], times),
         credentials_dir(config),
         f"actor-{task}",
         specs,
         configs.wire_digest(config),
         num_environments=num_sent,
-        retry=retry,
     )

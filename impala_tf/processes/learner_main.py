@@ -214,16 +214,14 @@ class LearnerProcess:
         config, process = self.config, self.config.process
         parameters, num_sent = parameter_specs(agent), configs.sent_per_push(config)
         networks = None
-        if process.inference == "actor":
-            transport.check_parameters(parameters, config.agent.agent_name)
-            if not configs.actors_use_tensorflow(config):
-                networks = NetworkService(agent_of(config.agent, self.spec), self.spec).network
+        if process.inference == "actor" and not configs.actors_use_tensorflow(config):
+            networks = NetworkService(agent_of(config.agent, self.spec), self.spec).network
         terms = transport.RunTerms(
             run_id=self.run_state.run_id,
             config_digest=configs.wire_digest(config),
             sent_specs=specs,
             parameter_specs=parameters,
-            max_environments=transport.max_environments(specs, num_sent),
+            max_environments=4 * num_sent,
             # The most games that can end in a push, for each of its unrolls.
             most_episodes=(2 + config.optimizer.unroll_length) * process.envs_per_actor // num_sent,
             num_levels=len(self.spec.levels),

@@ -26,11 +26,11 @@ from impala_tf.transport.failures import (
     NoNetwork,
     RunOver,
     TransportError,
-    kind_of,
+    strip_numbers,
 )
-from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
+from impala_tf.transport.handshake import PROTOCOL_VERSION, decode_specs, encode_specs
 from impala_tf.transport.impala_pb2 import FromActor, FromLearner
-from impala_tf.transport.route import Retries, RetryTimes, Route
+from impala_tf.transport.route import Route
 from impala_tf.types import ActorReport, Episode, Nest
 
 _log = logging.getLogger("impala_tf.actor")
@@ -63,24 +63,22 @@ class ActorClient:
 
     def __init__(
         self,
-        address: str | Route,
+        route: str | Route,
         credentials_dir: Path,
         actor_id: str,
         sent_specs: Nest,
         config_digest: str,
         num_environments: int = 1,
-        retry: RetryTimes | None = None,
     ) -> None:
         """Connects at the first request.
 
         Args:
-          address: host:port of the learner, or a route with several learners.
+          route: host:port of the learner, or a route.
           credentials_dir: a folder with at least `certificates.ACTOR_FILES`.
           actor_id: a name that is unique among the learner's actors.
           sent_specs: the specs of what is pushed, as in `handshake.RunTerms`.
           config_digest: `impala_tf.config.wire_digest`.
           num_environments: the largest N of any unroll.
-          retry: when the learner is called again; None: the default times.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -90,14 +88,13 @@ class ActorClient:
         self._codec = NestCodec(sent_specs)
         self._credentials_dir = credentials_dir
         self._credentials = credentials.channel_credentials(credentials_dir)
-        self._route = Route([(0, address)]) if isinstance(address, str) else address
-        self._retries = Retries(retry or RetryTimes())
+        self._route = Route([(0, route)]) if isinstance(route, str) else route
         self._hello = impala_pb2.Hello(
             actor_id=actor_id,
             session=secrets.randbits(64),
             protocol_version=PROTOCOL_VERSION,
             config_digest=config_digest,
-            unroll_specs=spec_messages(self._codec.specs),
+            unroll_specs=encode_specs(self._codec.specs),
             num_environments=num_environments,
             learners=self._route.order,
         )
@@ -234,8 +231,8 @@ class ActorClient:
         started = time.monotonic()
         if self._next_sequence:
             unused = self._wait_for("push").unused
-            if kind_of(unused) != self._last_refusal:
-                self._last_refusal = kind_of(unused)
+            if strip_numbers(unused) != self._last_refusal:
+                self._last_refusal = strip_numbers(unused)
                 if unused:
                     _log.warning("the learner does not use an unroll: %s", unused)
         now = time.monotonic()
@@ -288,23 +285,25 @@ class ActorClient:
             try:
                 self._follow_stream()
             except grpc.RpcError as error:
-                if error.code() not in _RETRIED:
-                    self._end(TransportError(f"{error.code().name}: {error.details()}"))
-                elif not self._retries.wait(self._explain(error), self._ended):
-                    self.close()
+                self._retry(error.code(), error.details() or error.code().name)
             except Exception as error:
                 self._end(error)
 
-    def _explain(self, error: grpc.RpcError) -> str:
-        """Returns why the learner is called again; perhaps it is another one from now on."""
-        if error.code() != grpc.StatusCode.UNAVAILABLE:
-            return error.details() or error.code().name
-        if self._route.failed():
-            self._retries.hurry()
-        return (
-            f"{error.details()} (if the learner is running: {self._credentials_dir} may hold"
-            " another run's credentials)"
-        )
+    def _retry(self, code: grpc.StatusCode, reason: str) -> None:
+        """Pauses after a broken stream; ends the client if another one would not help."""
+        if code not in _RETRIED:
+            self._end(TransportError(f"{code.name}: {reason}"))
+        is_unreachable = code == grpc.StatusCode.UNAVAILABLE
+        if is_unreachable:
+            reason += (
+                f" (if the learner is running: {self._credentials_dir} may hold another run's"
+                " credentials)"
+            )
+        if not self._ended.is_set():
+            pause_s = self._route.note_failure(reason, is_unreachable)
+            if pause_s is None:
+                self.close()
+            self._ended.wait(pause_s)
 
     def _follow_stream(self) -> None:
         """Opens a stream and takes the replies until it ends; raises grpc.RpcError if it breaks."""
@@ -342,19 +341,19 @@ class ActorClient:
         elif kind == "moved":
             self._route.go_to(message.moved)
         elif kind == "welcome":
-            self._route.answered()
+            self._route.note_answer()
             with self._changed:
                 welcome, hello = message.welcome, self._hello
                 if not hello.run_id:  # not after a restart of the learner
                     self.run_steps, self.restarts = welcome.run_steps, welcome.restarts
                 hello.run_id = welcome.run_id
-                self._parameter_specs = specs_from_messages(welcome.parameter_specs)
+                self._parameter_specs = decode_specs(welcome.parameter_specs)
                 self._outbox = outbox
                 for request in self._requests.values():
                     outbox.put(request)
                 self._changed.notify_all()
         elif kind is not None:
-            self._retries.succeed()
+            self._route.note_service()
             with self._changed:
                 self._requests.pop(kind, None)
                 self._replies[kind] = getattr(message, kind)

@@ -59,6 +59,6 @@ class StreamError(Exception):
         self.code = code
 
 
-def kind_of(reason: str) -> str:
+def strip_numbers(reason: str) -> str:
     """Returns a reason without its numbers, such as a lag, which differ at each refusal."""
     return re.sub(r"\d+", "N", reason)

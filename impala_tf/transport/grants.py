@@ -21,9 +21,6 @@ _LEAST_WAIT, _MOST_WAIT = 0.5, 1.0
 # Changes of the limit for each unroll that arrives. It shrinks more slowly than it grows, because
 # too many grants only make unrolls a little older, but too few starve the learner.
 _STEP_UP, _STEP_DOWN = 0.5, 0.1
-# A grant this many mean unroll times old belongs to a lost actor.
-_LOST_AFTER = 5.0
-_LOST_AFTER_S = 30.0  # at least
 
 Grant = tuple[Hashable, int]  # session, and the number of the unroll in it
 
@@ -75,7 +72,7 @@ class Grants:
     ) -> None:
         self._limit = limit
         self._clock = clock
-        self._given: dict[Grant, float] = {}  # when each was given, oldest first
+        self._given: dict[Grant, float] = {}  # when each was given
         self._arrived: dict[Grant, float] = {}  # when each unroll arrived that waits for room
         self._waiting: collections.deque[tuple[Grant, asyncio.Future[None]]] = collections.deque()
 
@@ -89,7 +86,6 @@ class Grants:
         grant = session, sequence
         if self._limit is None or grant in self._given:
             return
-        self._forget_lost(self._limit)
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((grant, future))
         self._give()
@@ -137,11 +133,3 @@ class Grants:
             if not future.done():  # else its actor is lost
                 self._given[grant] = self._clock()
                 future.set_result(None)
-
-    def _forget_lost(self, limit: GrantLimit) -> None:
-        oldest = self._clock() - max(_LOST_AFTER_S, _LOST_AFTER * limit.unroll_s)
-        for grant, given in list(self._given.items()):
-            if given >= oldest:
-                return
-            if grant not in self._arrived:
-                del self._given[grant]

@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from impala_tf.config import ConfigError
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.actor_stream import show
-from impala_tf.transport.codec import NamedSpec, NestCodec
+from impala_tf.transport.codec import NamedSpec
 from impala_tf.transport.failures import HandshakeRefused
-from impala_tf.transport.wire import MAX_PARAMETER_BYTES, MAX_UNROLL_BYTES
 from impala_tf.types import Nest
 
 PROTOCOL_VERSION = 21
@@ -33,52 +31,12 @@ class RunTerms(NamedTuple):
     run_steps: int = 0  # agent steps of the run so far, see `ActorClient.run_steps`
 
 
-def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
-    """Returns the largest number of environments of an actor: 4 times the flag, or what fits.
-
-    Args:
-      sent_specs: the specs of what actors push, as in `RunTerms`.
-      envs_per_actor: the value of --envs_per_actor.
-
-    Raises:
-      ConfigError: an unroll of --envs_per_actor environments is too large to send.
-    """
-    unroll_bytes = NestCodec(sent_specs).nbytes
-    most = MAX_UNROLL_BYTES // unroll_bytes
-    if most < envs_per_actor:
-        raise ConfigError(
-            f"--envs_per_actor={envs_per_actor}: an unroll would take"
-            f" {envs_per_actor * unroll_bytes / 2**20:,.0f} MB, and {MAX_UNROLL_BYTES // 2**20} MB"
-            f" can be sent, {most} environments; give fewer, or a smaller --unroll_length"
-        )
-    return min(most, 4 * envs_per_actor)
-
-
-def check_parameters(specs: Sequence[tuple[str, tuple[int, ...], str]], agent_name: str) -> None:
-    """Checks that actors can fetch an agent's parameters.
-
-    Args:
-      specs: as in `RunTerms`.
-      agent_name: the value of --agent_name.
-
-    Raises:
-      ConfigError: the parameters are too large to send.
-    """
-    size = sum(NamedSpec.of(*spec).nbytes for spec in specs)
-    if size > MAX_PARAMETER_BYTES:
-        raise ConfigError(
-            f"--agent_name={agent_name}: its parameters take {size / 2**20:,.0f} MB, and"
-            f" {MAX_PARAMETER_BYTES // 2**20} MB can be sent to actors; give a smaller"
-            " --width_scale or another agent"
-        )
-
-
-def spec_messages(specs: Sequence[NamedSpec]) -> list[impala_pb2.TensorSpec]:
+def encode_specs(specs: Sequence[NamedSpec]) -> list[impala_pb2.TensorSpec]:
     """Converts specs to messages."""
     return [impala_pb2.TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype) for s in specs]
 
 
-def specs_from_messages(messages: Sequence[impala_pb2.TensorSpec]) -> list[NamedSpec]:
+def decode_specs(messages: Sequence[impala_pb2.TensorSpec]) -> list[NamedSpec]:
     """Converts messages to specs; ValueError names one whose dtype cannot be sent."""
     return [NamedSpec.of(m.name, tuple(m.shape), m.dtype) for m in messages]
 
@@ -95,7 +53,10 @@ def check_fits(hello: impala_pb2.Hello, terms: RunTerms, sent_specs: Sequence[Na
     ours = {spec.name: str(spec) for spec in sent_specs}
     pairs: dict[str, tuple[object, object]] = {
         "protocol version": (hello.protocol_version, PROTOCOL_VERSION),
-        "flags for the level, the network or unrolls": (hello.config_digest, terms.config_digest),
+        "flags for level, network or unrolls, which must be the same": (
+            hello.config_digest,
+            terms.config_digest,
+        ),
         "run": (hello.run_id or terms.run_id, terms.run_id),  # unknown before the first welcome
     }
     for name in dict.fromkeys([*ours, *theirs]):
@@ -110,7 +71,7 @@ def check_fits(hello: impala_pb2.Hello, terms: RunTerms, sent_specs: Sequence[Na
     if not 1 <= hello.num_environments <= terms.max_environments:
         problems.append(
             f"--envs_per_actor: the actor has {hello.num_environments}, the learner takes 1 to"
-            f" {terms.max_environments} (four times its own flag, or what fits into 240 MB)"
+            f" {terms.max_environments} (four times its own flag)"
         )
     if problems:
         raise HandshakeRefused("; ".join(problems)[:2000])

@@ -20,7 +20,7 @@ from impala_tf.transport.failures import (
     RefusedUnroll,
     StaleUnroll,
     StreamError,
-    kind_of,
+    strip_numbers,
 )
 from impala_tf.transport.grants import Grants
 from impala_tf.transport.handshake import RunTerms
@@ -168,7 +168,7 @@ class Pushes:
         try:
             sent = self.codec.decode(request.num_environments, request.tensors)
             check_numbers(request, self.terms)
-            report = _report(session, request, sent, self.terms.num_infos)
+            report = _make_report(session, request, sent, self.terms.num_infos)
             self._put(sent, report)
         except DecodeError as error:
             raise StreamError(str(error)) from error
@@ -185,8 +185,8 @@ class Pushes:
     @staticmethod
     def _note_refusal(session: Session, reason: str) -> None:
         session.trouble = f"its unrolls are refused: {reason}"
-        if session.last_refusal != kind_of(reason):
-            session.last_refusal = kind_of(reason)
+        if session.last_refusal != strip_numbers(reason):
+            session.last_refusal = strip_numbers(reason)
             logger.warning("%s: an unroll was refused: %s", session.actor_id, reason)
 
 
@@ -219,16 +219,16 @@ def check_numbers(request: impala_pb2.PushRequest, terms: RunTerms) -> None:
             f"episodes: levels from {min(levels)} to {max(levels)}, but there are"
             f" {terms.num_levels}"
         )
-    numbers = (*returns, request.blocked_s, *_actor_report(request))
+    numbers = (*returns, request.blocked_s, *_read_actor_report(request))
     if not all(map(math.isfinite, numbers)) or min(request.episode_lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
 
 
-def _actor_report(request: impala_pb2.PushRequest) -> ActorReport:
+def _read_actor_report(request: impala_pb2.PushRequest) -> ActorReport:
     return ActorReport(*(getattr(request, name) for name in ActorReport._fields))
 
 
-def _report(
+def _make_report(
     session: Session, request: impala_pb2.PushRequest, sent: Nest, num_infos: int
 ) -> PushReport:
     infos = [value if math.isfinite(value) else None for value in request.episode_infos]
@@ -245,5 +245,5 @@ def _report(
             )
             for n, (score, length, level) in enumerate(games)
         ],
-        actor=_actor_report(request),
+        actor=_read_actor_report(request),
     )

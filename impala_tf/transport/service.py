@@ -24,7 +24,7 @@ from impala_tf.transport.failures import (
     RunOver,
     StreamError,
 )
-from impala_tf.transport.handshake import check_fits, spec_messages
+from impala_tf.transport.handshake import check_fits, encode_specs
 from impala_tf.transport.impala_pb2 import FromActor, FromLearner
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.pushes import Pushes, check_environments
@@ -109,7 +109,7 @@ class LearnerService:
 
     def num_acting(self) -> int:
         """Returns the number of live actors that do not wait for the learner's next update."""
-        return self.sessions.num_present() - self._num_held
+        return self.sessions.count_present() - self._num_held
 
     def actors(self) -> list[Session]:
         """Returns every actor that is present or was recently; see `Sessions.list_shown`."""
@@ -139,7 +139,7 @@ class LearnerService:
             session = await self.sessions.admit(hello, stream, self.revoked)
             welcome = impala_pb2.Welcome(
                 run_id=self.terms.run_id,
-                parameter_specs=spec_messages(self._parameter_specs),
+                parameter_specs=encode_specs(self._parameter_specs),
                 run_steps=self.terms.run_steps,
                 restarts=session.restarts,
             )

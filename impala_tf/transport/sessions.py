@@ -89,7 +89,7 @@ class Session:
 
 
 class Sessions:
-    """The actors of one learner. `list_shown` and `num_present` are thread-safe."""
+    """The actors of one learner. `list_shown` and `count_present` are thread-safe."""
 
     def __init__(self) -> None:
         self._current: dict[str, Session] = {}
@@ -166,7 +166,7 @@ class Sessions:
             if session.stream is not None:
                 session.stream.end(reason)
 
-    def num_present(self) -> int:
+    def count_present(self) -> int:
         """Returns the number of actors whose streams are open."""
         return sum(session.is_present for session in list(self._current.values()))
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 SERVICE, METHOD = "impala.Learner", "Act"
 
-# 64 Atari environments of unroll length 100 send 45 MB.
-MAX_UNROLL_BYTES = 240 * 2**20
-MAX_MESSAGE_BYTES = 256 * 2**20
-MAX_PARAMETER_BYTES = 255 * 2**20  # the rest is for the lengths of many small tensors
-# Longer messages of actors are sent in parts of this size. Short: others wait for one part at most.
+# 64 Atari environments of unroll length 100 send 45 MB. Longer messages of actors than this are
+# sent in parts, so that others wait for one part at most.
 PART_BYTES = 2**20
 MAX_RECEIVED_BYTES = PART_BYTES + 2**10
 
@@ -18,7 +15,7 @@ SILENT_S = 60.0
 """After this many seconds without one, an actor calls again. Longer than parameters take."""
 
 _COMMON = [
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),  # parameters may have hundreds of MB
     # A crashed machine does not close its connections. So ping after 20 s without data, even during
     # a push that waits, and give up 15 s later.
     ("grpc.keepalive_time_ms", 20_000),
@@ -42,6 +39,6 @@ SERVER_OPTIONS = [
 
 CHANNEL_OPTIONS = [
     *_COMMON,
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),  # connect to learners directly, whatever http_proxy says
 ]

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tree
 
 from impala_tf.actor.acting import OwnActing
-from impala_tf.actor.actor import Actor
+from impala_tf.actor.actor import Actor, UnrollBuffer
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.exploration import QLearning
@@ -23,7 +23,6 @@ from impala_tf.agents.policy import OwnNetwork
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.observations import layout_of
-from impala_tf.transport import RunOver
 from impala_tf.types import ActorReport, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 from tests.helpers.agents import make_agent
 from tests.helpers.games import environment_of
@@ -100,6 +99,10 @@ def parameters(agent: Agent, seed: int) -> list[np.ndarray]:
     return [0.1 * rng.normal(size=v.shape).astype(np.float32) for v in agent.trainable_variables]
 
 
+def buffer_of(agent: Agent, spec: EnvironmentSpec, num_envs: int = 1) -> UnrollBuffer:
+    return UnrollBuffer(agent.interface, spec, T, np.zeros(num_envs, np.int32))
+
+
 def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) -> Played:
     """Acts for UNROLLS unrolls; there are new parameters before the first, third and sixth."""
     spec = suites.spec(env)
@@ -113,7 +116,9 @@ def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) 
     environment = Spy(env, num_envs)
     try:
         acting = OwnActing(OwnNetwork(agent, spec, num_envs, seed), learner.fetch_parameters)
-        actor = Actor(agent.interface, acting, environment, learner.push, spec, num_envs, T)
+        actor = Actor(
+            agent.interface, acting, environment, buffer_of(agent, spec, num_envs), learner.push
+        )
         actor.run(lambda: len(learner.unrolls) == UNROLLS)
     finally:
         environment.close()
@@ -258,8 +263,9 @@ def act(
     learner, environment = FakeLearner([(0, parameters(agent, 0)), *script]), Spy(CARTPOLE, 1)
     waiting = {name: options.pop(name) for name in ("waits", "patience_s") if name in options}
     acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, **waiting)
-    push = options.pop("push", learner.push)
-    actor = Actor(agent.interface, acting, environment, push, spec, 1, T, **options)
+    actor = Actor(
+        agent.interface, acting, environment, buffer_of(agent, spec), learner.push, **options
+    )
     try:
         actor.run(lambda: should_stop(learner))
     finally:
@@ -272,18 +278,6 @@ def test_every_step_of_the_environments_is_a_sign_of_life() -> None:
     lives: list[None] = []
     act([], lambda learner: bool(learner.unrolls), on_step=lambda: lives.append(None))
     assert len(lives) == T
-
-
-def test_an_actor_exits_when_the_run_is_over() -> None:
-    pushed: list[int] = []
-
-    def push(*_: object) -> None:
-        pushed.append(1)
-        raise RunOver("the learner says that the run is over")
-
-    with pytest.raises(RunOver):
-        act([], lambda learner: False, push=push)
-    assert pushed == [1]
 
 
 def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
@@ -324,9 +318,8 @@ def test_only_what_a_replay_needs_is_computed(algorithm: str, answers: int) -> N
     network = OwnNetwork(agent, spec, 1, 0, np.zeros(1, np.float32))
     acting, environment = CountedActing(network, learner.fetch_parameters), Spy(env, 1)
     q_learning = QLearning(resolved_config(algorithm=algorithm), np.zeros(1), np.zeros(1, int))
-    actor = Actor(
-        agent.interface, acting, environment, learner.push, spec, 1, T, q_learning=q_learning
-    )
+    buffer = buffer_of(agent, spec)
+    actor = Actor(agent.interface, acting, environment, buffer, learner.push, q_learning)
     actor.run(lambda: len(learner.unrolls) == 1)
     environment.close()
     assert acting.answers == answers

@@ -23,13 +23,14 @@ from impala_tf.transport import (
     Pushes,
     PushReport,
     QueueClosed,
+    RetryTimes,
     Route,
     RunTerms,
     credentials,
     impala_pb2,
 )
 from impala_tf.transport.codec import NestCodec
-from impala_tf.transport.handshake import spec_messages
+from impala_tf.transport.handshake import encode_specs
 from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Nest, Unroll
 from tests.helpers.unrolls import random_array
 
@@ -97,7 +98,7 @@ def hello(**changes: Any) -> dict[str, Any]:
         "session": 7,
         "protocol_version": PROTOCOL_VERSION,
         "config_digest": "digest-1",
-        "unroll_specs": spec_messages(CODEC.specs),
+        "unroll_specs": encode_specs(CODEC.specs),
         "num_environments": 8,
     }
     return {**fields, **changes}
@@ -218,12 +219,12 @@ class FakeLearner:
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
         folder: Path | None = None,
-        **options: Any,
+        **times: float,
     ) -> ActorClient:
-        """Returns a client of a server."""
-        address = f"127.0.0.1:{port}" if isinstance(port, int) else port
-        folder = folder or self.folder
-        one = ActorClient(address, folder, actor_id, specs, digest, num_environments=8, **options)
+        """Returns a client of a server. `times` are fields of RetryTimes."""
+        if isinstance(port, int):
+            port = Route([(0, f"127.0.0.1:{port}")], RetryTimes(**times))
+        one = ActorClient(port, folder or self.folder, actor_id, specs, digest, 8)
         self._closing.callback(one.close)
         return one
 

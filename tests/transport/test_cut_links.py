@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from impala_tf.transport import RetryTimes
 from tests.helpers.cuttable_link import CuttableLink
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
@@ -51,7 +50,7 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     learner.parameters.publish(0, make_parameters(0.0))
     link = link_to(one.port)
     caplog.set_level(logging.INFO, "impala_tf.actor")
-    actor = learner.connect(link.port, retry=RetryTimes(first_report_s=0.0))
+    actor = learner.connect(link.port, first_report_s=0.0)
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
     wait_until(lambda: one.service.num_acting() == 1)

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from impala_tf.config import ConfigError
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     HandshakeRefused,
-    check_parameters,
 )
 from tests.helpers.wire import (
     SPECS,
@@ -67,12 +65,3 @@ def test_an_actor_of_another_release_run_or_order_is_refused_with_both_values(
     learner: FakeLearner, changes: dict[str, Any], said: str
 ) -> None:
     assert said in learner.peer(learner.serve()).ask(hello=hello(**changes))
-
-
-def test_parameters_that_cannot_be_sent_are_refused_before_training() -> None:
-    """Every actor would end with a traceback, and be restarted for ever."""
-    check_parameters([("w", (8192, 8000), "float32")], "Wide")
-    with pytest.raises(ConfigError) as refused:
-        check_parameters([("w", (8192, 8192), "float32"), ("b", (8192,), "float32")], "Wide")
-    (line,) = refused.value.problems
-    assert all(each in line for each in ("--agent_name=Wide", "256 MB", "255 MB", "--width_scale"))

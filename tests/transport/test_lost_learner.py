@@ -18,7 +18,6 @@ from impala_tf.transport import (
     LearnerServer,
     LearnerService,
     Pushes,
-    RetryTimes,
     RunOver,
     wire,
 )
@@ -64,7 +63,7 @@ def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
     one = learner.serve(most_waiting_bytes=1000)
     learner.has_room.clear()
     for version in range(4):
-        actor = learner.connect(one.port, f"actor-{version}", retry=RetryTimes(first_report_s=0.0))
+        actor = learner.connect(one.port, f"actor-{version}", first_report_s=0.0)
         actor.push(make_unroll(version))
     wait_until(lambda: "too many pushes" in info.text)
     learner.has_room.set()
@@ -104,7 +103,7 @@ def test_an_actor_without_a_learner_waits_and_reports_it(
     gone = learner.another().serve()
     gone.stop(0)
     tries = threading.Semaphore(0)
-    actor = learner.connect(gone.port, retry=RetryTimes(first_report_s=0.0))
+    actor = learner.connect(gone.port, first_report_s=0.0)
     actor.on_wait = tries.release
     handshake = InThread(actor.handshake)
     for _ in range(3):  # signs of life
@@ -119,7 +118,7 @@ def test_an_actor_whose_learner_stays_away_gives_up(learner: FakeLearner) -> Non
     gone = learner.serve()
     gone.stop(0)
     with pytest.raises(ClientClosed):
-        learner.connect(gone.port, retry=RetryTimes(give_up_s=1.0)).handshake()
+        learner.connect(gone.port, give_up_s=1.0).handshake()
 
 
 def test_an_actor_whose_learner_hangs_calls_again(
@@ -172,7 +171,9 @@ def test_an_actor_that_is_busy_learns_that_the_run_is_over(learner: FakeLearner)
         actor.push(make_unroll(0))
 
 
-def test_a_waiting_push_learns_that_the_run_is_over(learner: FakeLearner) -> None:
+def test_a_waiting_push_learns_that_the_run_is_over(
+    learner: FakeLearner, caplog: pytest.LogCaptureFixture
+) -> None:
     one = learner.serve()
     actor = learner.connect(one.port)
     learner.has_room.clear()
@@ -184,6 +185,8 @@ def test_a_waiting_push_learns_that_the_run_is_over(learner: FakeLearner) -> Non
     assert isinstance(second.wait(), RunOver)
     wait_until(lambda: one.service.actors()[0].told_run_over)
     assert learner.reports.empty()
+    one.stop(0)
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_push_to_a_stopped_learner_waits_until_it_is_back(learner: FakeLearner) -> None:
@@ -222,8 +225,7 @@ def test_close_ends_the_wait_for_a_learner(
 ) -> None:
     gone = learner.serve()
     gone.stop(0)
-    times = RetryTimes(first_pause_s=2 * PATIENCE_S, first_report_s=0.0)
-    actor = learner.connect(gone.port, retry=times)
+    actor = learner.connect(gone.port, first_pause_s=2 * PATIENCE_S, first_report_s=0.0)
     handshake = InThread(actor.handshake)
     wait_until(lambda: "without the learner" in info.text)
     assert InThread(actor.close).wait() is None

@@ -24,7 +24,6 @@ from tests.helpers.wire import (
     bits,
     files_of,
     hello,
-    make_parameters,
     make_unroll,
     push,
 )
@@ -189,18 +188,6 @@ def test_the_pushes_of_one_certificate_do_not_keep_those_of_another_waiting(
     learner.has_room.set()
     assert not honest.receive().duplicate
     assert learner.reported(20).index(77) < 17, "it had to wait for the whole flood"
-
-
-def test_an_actor_that_waits_for_room_is_not_shown_as_silent(learner: FakeLearner) -> None:
-    one = learner.serve()
-    learner.parameters.publish(0, make_parameters(0.0))
-    learner.has_room.clear()
-    learner.connect(one.port).push(make_unroll(0))
-    learner.wait_for_put()
-    began = time.monotonic()
-    time.sleep(0.5)
-    assert one.service.actors()[0].last_contact > began + 0.4
-    learner.has_room.set()
 
 
 @pytest.mark.faults

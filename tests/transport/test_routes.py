@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from impala_tf.transport import RetryTimes
-from impala_tf.transport.route import Route, preferred
+from impala_tf.transport.route import Route, order_learners
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
@@ -16,7 +16,7 @@ from tests.helpers.wire import FakeLearner, make_parameters, make_unroll
 
 def test_the_actors_of_a_learner_that_is_away_are_spread_over_the_others() -> None:
     actors, learners = 24, 4
-    orders = [preferred(task, learners) for task in range(actors)]
+    orders = [order_learners(task, learners) for task in range(actors)]
     assert all(sorted(order) == list(range(learners)) for order in orders)
     assert [order[0] for order in orders] == [task % learners for task in range(actors)]
     for members, each in (((0, 1, 2, 3), 6), ((0, 1, 3), 8), ((2,), 24)):
@@ -25,36 +25,55 @@ def test_the_actors_of_a_learner_that_is_away_are_spread_over_the_others() -> No
 
 
 def test_an_actor_that_knows_one_learner_stays_there() -> None:
-    assert preferred(5, 1) == [0]
-    route = Route([(0, "a:1")])
+    assert order_learners(5, 1) == [0]
+    clock = Clock()
+    route = Route([(0, "a:1")], clock=clock)
     assert route.order == []
-    assert not any(route.failed() for _ in range(100))
+    for clock.now in range(100):
+        assert route.note_failure("away", is_unreachable=True) is not None
+        assert route.address == "a:1"
 
 
 def test_a_learner_that_stays_away_is_left_after_a_while() -> None:
     clock = Clock()
     route = Route([(1, "b:1"), (2, "c:1"), (0, "a:1")], clock=clock)
-    tried = []
-    for _ in range(45):
-        tried.append(route.address)
-        route.failed()
-        clock.now += 1.0
+
+    def addresses(seconds: int) -> str:
+        """Calls every second; returns the first letters of where."""
+        called = ""
+        for _ in range(seconds):
+            called += route.address[0]
+            route.note_failure("away", is_unreachable=True)
+            clock.now += 1.0
+        return called
+
     # Its own for 20 s; then each of the others for 5 s, and its own again.
-    assert "".join(each[0] for each in tried) == 21 * "b" + 6 * "c" + 6 * "a" + 6 * "b" + 6 * "c"
-    # One that answers is called on, and one that it names is waited for.
+    assert addresses(45) == 21 * "b" + 6 * "c" + 6 * "a" + 6 * "b" + 6 * "c"
+    # One that is named is waited for, and one that answers is called on.
     for _ in range(2):
         route.go_to(1)
-        assert route.address == "b:1"
-    route.failed()
-    clock.now += 19.0
-    route.answered()
-    assert not route.failed()
-    clock.now += 19.0
-    assert not route.failed()
-    clock.now += 1.0
-    assert route.failed()
+    assert addresses(20) == 20 * "b"
+    route.note_answer()
+    assert addresses(20) == 20 * "b"
     with pytest.raises(KeyError):
         route.go_to(7)
+
+
+def test_pauses_grow_until_the_learner_serves_the_actor_and_end_when_it_stays_away() -> None:
+    clock = Clock()
+    route = Route([(0, "a:1")], RetryTimes(1.0, 4.0, give_up_s=60.0), clock)
+
+    def pause_s() -> float:
+        pause = route.note_failure("away", is_unreachable=True)
+        assert pause is not None
+        return pause
+
+    for longest_s in (1.0, 2.0, 4.0, 4.0):
+        assert longest_s / 2 <= pause_s() <= longest_s
+    route.note_service()
+    assert pause_s() <= 1.0
+    clock.now += 60.0
+    assert route.note_failure("away", is_unreachable=True) is None
 
 
 @pytest.mark.slow
@@ -66,11 +85,10 @@ def test_an_actor_acts_for_another_learner_until_its_own_is_back(learner: FakeLe
     ports = [free_port(), free_port()]
     route = Route(
         [(1, f"127.0.0.1:{ports[1]}"), (0, f"127.0.0.1:{ports[0]}")],
-        patience_s=0.5,
-        next_s=0.5,
+        RetryTimes(first_pause_s=0.05, longest_pause_s=0.1, patience_s=0.5, next_s=0.5),
     )
     alone = first.serve(ports[0], number=0, members=(0,))
-    actor = learner.connect(route, retry=RetryTimes(first_pause_s=0.05, longest_pause_s=0.1))
+    actor = learner.connect(route)
     actor.handshake()
     actor.push(make_unroll(1))
     actor.push(make_unroll(2))
