@@ -26,6 +26,7 @@ _RESULTS = re.compile(
 )
 MOST_FILES = 100_000
 _MOST_BYTES, _MOST_LOGS_BYTES = 256 << 30, 4 << 30
+_PADDING_BYTES = 1 << 20  # at most: tar fills its last record
 
 
 def fetch(logdir: Path, to: Path | None) -> int:
@@ -101,6 +102,7 @@ def _copy_folder(
                 count += 1
     except tarfile.TarError as error:
         raise ClusterError(f"{where}: {error}; is that folder there?") from error
+    running.output.read(_PADDING_BYTES)  # or it is ended while it still writes these
     if (status := running.finish()) > 1:  # 1: a log grew while it was read
         raise ClusterError(f"{where}: tar ended with status {status}")
     return count
