@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import os
+import time
+from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +29,6 @@ from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.machine.supervision import USELESS
 from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import begin, credentials_dir, seed_of
-from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import (
     ActorClient,
     ClientClosed,
@@ -38,6 +41,9 @@ from impala_tf.transport import (
 )
 from impala_tf.types import EnvironmentSpec, Sent
 
+HEARTBEATS = "IMPALA_TF_HEARTBEATS"
+"""Environment variable: what the names of heartbeats' files begin with; an actor's number follows.
+"""
 _log = logging.getLogger("impala_tf.actor.actor")
 
 
@@ -57,7 +63,8 @@ def main(given: Given) -> int:
     first_seed = seed_of(config.run.seed, "actor", task)
     length = config.optimizer.unroll_length
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
-    heartbeat = Heartbeat.of_actor(task)
+    beats = os.environ.get(HEARTBEATS)
+    heartbeat = Heartbeat(f"{beats}-{task}" if beats else None)
     client = _connect(config, specs)
     client.on_wait = heartbeat.beat
     stop.on_request(client.close)
@@ -165,6 +172,42 @@ def _acting(
     policy = LiteRtPolicy(model, layout_of(spec), sampler)
     fetch = functools.partial(client.fetch_parameters, used=model.used)
     return OwnActing(policy, fetch, waits)
+
+
+class Heartbeat:
+    """Writes the time to a file, by which a health check sees that an actor is working.
+
+    Args:
+      path: the file; None: none is written. That of an earlier process is removed, as it says
+        nothing about this one.
+
+    Raises:
+      ConfigError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._next_s = float("-inf")
+        try:
+            if self._path is not None:
+                self._path.touch()
+                self._path.unlink()
+        except OSError as error:
+            raise ConfigError(f"{HEARTBEATS}: {path}: {error.strerror}") from error
+
+    def beat(self) -> None:
+        """Writes the seconds of the monotonic clock, at most once a second. Thread-safe."""
+        now_s = time.monotonic()  # it is never adjusted
+        if self._path is None or now_s < self._next_s:  # fast levels take 1000 steps a second
+            return
+        self._next_s = now_s + 1.0
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop acting
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                # Overwrites the last time with the same width, which needs no room on a full disk.
+                os.pwrite(file, f"{now_s:016.3f}\n".encode(), 0)
+            finally:
+                os.close(file)
 
 
 class _TensorFlowActor:

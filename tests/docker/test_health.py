@@ -19,7 +19,7 @@ from impala_tf.frontend.node.state import NodeState, uptime_s
 from impala_tf.frontend.node.state import write as write_state
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import ProcessState, State
-from impala_tf.processes.heartbeat import Heartbeat
+from impala_tf.processes.actor_main import Heartbeat
 from impala_tf.transport import credentials as run_credentials
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.processes.heartbeat import Heartbeat
+from impala_tf.processes.actor_main import Heartbeat
 from tests.helpers.clock import Clock
 from tests.helpers.runs import Run
 

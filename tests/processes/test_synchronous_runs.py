@@ -78,20 +78,6 @@ def test_a_run_learns_from_gradients_that_its_actors_compute(
 
 
 @pytest.mark.long
-def test_actors_of_a3c_send_gradients_of_texts(start: Callable[..., Run], tmp_path: Path) -> None:
-    code, out, err = start(
-        "--level_name=tests.helpers.worlds:Everything-v0",
-        "--algorithm=a3c",
-        "--num_actors=1",
-        "--trust_level_module",
-        "--total_environment_frames=2000",
-        f"--logdir={tmp_path}",
-    ).wait()
-    assert code == 0, err + out
-    assert int(rows(tmp_path)[-1]["environment_frames"]) >= 2000
-
-
-@pytest.mark.long
 def test_actors_that_step_together_get_over_one_that_was_killed(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
