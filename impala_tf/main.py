@@ -136,11 +136,11 @@ def submit(given: Given) -> int:
 
 def _checked(given: Given) -> tuple[Config, Any]:
     """Returns what `resolve` returns, after further checks, before anything is started."""
-    from impala_tf.processes import provenance
-    from impala_tf.processes.common import logdir_of, resolve
+    from impala_tf.processes import run_folder
+    from impala_tf.processes.common import resolve
 
     config, spec = resolve(given)
-    provenance.read(logdir_of(config))  # refuses what is no run's
+    run_folder.check_usable(config)
     return config, spec
 
 

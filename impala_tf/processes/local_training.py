@@ -64,7 +64,7 @@ class LocalTraining:
         self.config, self.spec = resolve(given)
         configs.check_batches(self.config)
         self.logdir = logdir_of(self.config)
-        provenance.read(self.logdir)  # refuses what is no run's
+        run_folder.check_usable(self.config)
         warm_start.check(self.config, self.spec, self.logdir)
         self.given = given.without("fresh")
         user_callbacks.load(self.config.run)

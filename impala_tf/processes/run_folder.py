@@ -17,7 +17,7 @@ from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
 from impala_tf.processes import provenance
-from impala_tf.processes.common import resume_message
+from impala_tf.processes.common import logdir_of, resume_message
 from impala_tf.types import EnvironmentSpec
 
 _LOCK = ".lock"
@@ -43,6 +43,13 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
         if moved is not None:
             _lock(locks, logdir)  # of the new folder
         yield moved
+
+
+def check_usable(config: Config) -> None:
+    """Raises ConfigError if the logdir holds what is no run's, unless --fresh moves it aside."""
+    logdir = logdir_of(config)
+    if logdir.is_exported or not config.run.fresh:
+        provenance.read(logdir)
 
 
 def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
