@@ -310,6 +310,10 @@ def own_torso(name: str, part: ObservationSpec) -> snt.Module:
     shape = ", ".join(map(str, ("B", *part.shape)))
     try:
         torso = plug_ins.load("agent_name", name)()
+        if not isinstance(torso, snt.Module):
+            raise ConfigError(
+                f"--agent_name={name}: must make a sonnet.Module, not a {type(torso).__name__}"
+            )
         features = torso(tf.zeros((2, *part.shape), tf.float32))
     except ConfigError:
         raise
@@ -317,10 +321,6 @@ def own_torso(name: str, part: ObservationSpec) -> snt.Module:
         problem = f"raised for [{shape}]: {plug_ins.raised(error)}"
         raise ConfigError(f"--agent_name={name}: {problem}") from error
     is_float32 = isinstance(features, tf.Tensor) and features.dtype == tf.float32
-    if not isinstance(torso, snt.Module):
-        raise ConfigError(
-            f"--agent_name={name}: must make a sonnet.Module, not a {type(torso).__name__}"
-        )
     if not is_float32 or features.shape.rank != 2 or features.shape[0] != 2:
         got = getattr(features, "shape", type(features).__name__)
         raise ConfigError(

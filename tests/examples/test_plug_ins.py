@@ -140,7 +140,7 @@ def test_what_is_wrong_is_one_line(run_here, folder, flag, problem):
             "broken_torsos:Flat",
             "must return float32 [B, features], but for [B, 4] with B=2 returned",
         ),
-        ("broken_torsos:Other", "must make a sonnet.Module, but made a Other"),
+        ("broken_torsos:Other", "must make a sonnet.Module, not a Other"),
     ],
 )
 def test_a_torso_that_cannot_be_used_is_one_line(start, folder, name, problem):
