@@ -334,8 +334,9 @@ def _lose(
     if actors < (len(plan.processes) - all_learners if fewest is None else fewest):
         hints.append(f"--min_actors={actors}")
     if "learner-0" not in names:
+        asked = given.cluster.min_learners is not None or fewest is not None
         hint = "learner-0 is needed: its machine has the run's checkpoints"
-        raise ClusterError([*lost, *([hint] if names else [])])
+        raise ClusterError([*lost, *([hint] if asked else [])])
     if hints:
         hint = f"{' '.join(hints)} starts the run without them, and they join later"
         raise ClusterError([*lost, *([hint] if actors else [])])

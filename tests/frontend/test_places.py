@@ -87,7 +87,6 @@ def test_a_node_that_is_alone_trains_as_without_the_flag(monkeypatch: pytest.Mon
         ({**SLURM, "SLURM_LOCALID": "1"}, [], "SLURM_LOCALID=1: .*--ntasks-per-node=1"),
         ({**SLURM, "SLURMD_NODENAME": "n09"}, [], "SLURMD_NODENAME=n09: must be once in"),
         (SLURM, ["--mode=test", "--logdir=x"], "--join: trains"),
-        (SLURM, ["--workers_csv_path=x"], "--join: this node has a part"),
     ],
 )
 def test_what_is_unusable_is_named(
