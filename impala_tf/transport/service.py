@@ -195,6 +195,8 @@ class LearnerService:
             raise errors.exceptions[0] from None
 
     async def _answer(self, request: FromActor, session: Session, stream: ActorStream) -> None:
+        if self.is_over:  # the stream ends in a moment
+            raise RunOver
         session.note_contact()
         answer: FromLearner | bytes
         match kind := request.WhichOneof("kind"):
