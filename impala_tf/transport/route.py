@@ -25,7 +25,7 @@ def order_learners(task: int, learners: int) -> list[int]:
 
 
 class RetryTimes(NamedTuple):
-    """When an actor calls again, whom, and when it says so; in seconds."""
+    """When an actor that lost its learner calls again, and when it logs that; in seconds."""
 
     # A learner restarts within seconds: call soon at first, then less often. `Route` adds jitter to
     # keep hundreds of actors from calling at the same moment.
