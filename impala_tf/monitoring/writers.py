@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import importlib
 import math
 import numbers
 import os
@@ -17,7 +16,6 @@ import re
 import shlex
 import struct
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +27,6 @@ from impala_tf.config import ConfigError
 from impala_tf.logdir import NoLocksError, lock, os_error
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
-_HPARAMS = "tensorboard.plugins.hparams.api"
 _RESTART = ".restart"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
@@ -202,7 +199,7 @@ class TensorBoardWriter:
 
     def _describe(self) -> None:
         import tensorflow as tf
-        from tensorboard.plugins.hparams import api as hparams
+        from tensorboard.plugins.hparams import summary_v2  # not api, which imports Keras: 80 MB
 
         table = "".join(f"|`{name}`|`{value}`|\n" for name, value in self._flags.items())
         with self._writer.as_default(step=0):
@@ -213,7 +210,7 @@ class TensorBoardWriter:
                 for name, value in self._flags.items()
                 if value is not None
             }
-            hparams.hparams(shown)
+            summary_v2.hparams(shown)
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"
@@ -249,8 +246,6 @@ class TensorBoardWriter:
           ConfigError: a fresh run would add to another run's curves.
         """
         self.close()
-        # Takes a second, in which the first row would keep the learner from training.
-        threading.Thread(target=importlib.import_module, args=[_HPARAMS], daemon=True).start()
         files = sorted(self._directory.glob("events.out.tfevents.*"))
         if not files:
             return
