@@ -105,11 +105,11 @@ $(VENV)/.setup-check: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/pyt
 	@touch $@ $(VENV)/.setup
 
 # Horovod is compiled against the installed TensorFlow, so it comes last.
-$(VENV)/.setup-dev: $(VENV)/.setup-check impala_tf/frontend/install_horovod.sh
+$(VENV)/.setup-dev: $(VENV)/.setup-check impala_tf/cluster/install_horovod.sh
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing Horovod into $(VENV) (it is compiled once, which takes minutes) ..."
-	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
+	@sh impala_tf/cluster/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@
 
 clean:

@@ -63,9 +63,9 @@ def command(role: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _node_note(words: Sequence[str], beats: str) -> dict[str, Any]:
-    from impala_tf.frontend import join
-    from impala_tf.frontend.engines import places
-    from impala_tf.frontend.node import state
+    from impala_tf.cluster import join
+    from impala_tf.cluster.engines import places
+    from impala_tf.cluster.node import state
     from impala_tf.logdir import Logdir
 
     given = places.applied(command_line.parse(words), os.environ)

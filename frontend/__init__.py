@@ -1,1 +1,1 @@
-"""The launcher's command in a checkout, `python -m frontend`; its code is `impala_tf.frontend`."""
+"""The launcher's command in a checkout, `python -m frontend`; its code is `impala_tf.cluster`."""

@@ -11,7 +11,7 @@ user_commands.require_packages(user_commands.FRONTEND)  # before the imports tha
 
 if __name__ == "__main__":
     try:
-        from impala_tf.frontend.main import main
+        from impala_tf.cluster.cluster_main import main
 
         status = main(sys.argv[1:])
     except KeyboardInterrupt:  # before `main` takes care of it

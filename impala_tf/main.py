@@ -78,8 +78,8 @@ def run(given: Given) -> int:
 
 def _run(given: Given) -> int:
     if given["join"]:  # this is a node of a job that an engine has started
-        from impala_tf.frontend.engines import places
-        from impala_tf.frontend.join import run_node
+        from impala_tf.cluster.engines import places
+        from impala_tf.cluster.join import run_node
 
         given = checked(places.applied(given, os.environ))
         config, _ = _checked(given)
@@ -99,8 +99,8 @@ def _run(given: Given) -> int:
 
 def submit(given: Given) -> int:
     """Submits a run to its engine, or prints what it gets (--dry_run); returns the exit status."""
-    from impala_tf.frontend.engines import registry
-    from impala_tf.frontend.runner import ClusterError
+    from impala_tf.cluster.engines import registry
+    from impala_tf.cluster.runner import ClusterError
     from impala_tf.learner import user_callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import mirroring, run_folder
@@ -171,7 +171,7 @@ def _command(arguments: list[str], is_child: bool) -> int:
     from impala_tf.config import help_pages
 
     if name == "cluster":
-        from impala_tf.frontend import main as launcher
+        from impala_tf.cluster import cluster_main as launcher
 
         return launcher.main(rest, "impala cluster")
     other = name in help_pages.OTHER_COMMANDS
@@ -201,9 +201,9 @@ def _completion(shell: list[str]) -> str:
         raise ConfigError("completion: name a shell, bash or zsh")
     import shtab
 
+    from impala_tf.cluster import cluster_main as launcher
     from impala_tf.config import help_pages
     from impala_tf.environments import suites
-    from impala_tf.frontend import main as launcher
 
     is_bash = shell == ["bash"]
     end, colon, after = ("", ":", _AFTER_BREAKS) if is_bash else ("=", "\\:", "")

@@ -16,7 +16,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from impala_tf.monitoring.render import panel  # noqa: E402
-from impala_tf.monitoring.status import read_status  # noqa: E402
+from impala_tf.monitoring.status_file import read_status  # noqa: E402
 
 
 def main(arguments: list[str]) -> None:

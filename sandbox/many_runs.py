@@ -20,7 +20,7 @@ from impala_tf.config import FLAGS  # noqa: E402
 from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
 from impala_tf.monitoring.returns import scores  # noqa: E402
-from impala_tf.monitoring.status import Status, read_status  # noqa: E402
+from impala_tf.monitoring.status_file import Status, read_status  # noqa: E402
 
 _POLL_S = 0.25
 _LAST_LINES = 15

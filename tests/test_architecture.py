@@ -21,7 +21,7 @@ FILES = [
 TESTS = [*PROJECT.glob("tests/**/*.py")]
 FRONTEND = [
     ".".join(path.relative_to(PROJECT).with_suffix("").parts)
-    for path in PROJECT.glob("impala_tf/frontend/**/[a-z]*.py")
+    for path in PROJECT.glob("impala_tf/cluster/**/[a-z]*.py")
 ]
 PICKLES = PROJECT / "impala_tf" / "api" / "levels.py"
 """Writes a function of a notebook to a module, which users consent to import; reads none."""
@@ -52,7 +52,7 @@ def test_the_parent_process_of_a_local_run_is_light() -> None:
 
 def test_the_front_end_is_light() -> None:
     """It must start within a moment, also on machines with few packages."""
-    of_learners = ("impala_tf.frontend.node.group", "impala_tf.frontend.node.rendezvous")
+    of_learners = ("impala_tf.cluster.node.group", "impala_tf.cluster.node.rendezvous")
     loaded = loaded_by(*(name for name in FRONTEND if name not in of_learners))
     assert "impala_tf" in loaded
     assert not loaded & (HEAVY | {"numpy", "gymnasium", "grpc"})

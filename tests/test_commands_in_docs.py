@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.cluster import cluster_main as launcher
 from impala_tf.config import ConfigError, command_line
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
-from impala_tf.frontend import main as launcher
 from tests.helpers.runs import PROJECT
 
 PAGES = [

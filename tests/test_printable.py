@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ConfigError
-from impala_tf.frontend.runner import ClusterError
 from impala_tf.printable import log_printer, printable_parts
 
 EVIL = "\x1b]0;x\x07\x9b2J\u202e\nä\t"

@@ -18,7 +18,7 @@ from impala_tf.api import levels
 from impala_tf.config import ConfigError, flags_of, python_values
 from impala_tf.config.flags import COMMAND
 from impala_tf.logdir import Logdir
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status_file
 from impala_tf.processes.local_run import display_of
 from impala_tf.processes.local_training import LocalTraining
 
@@ -68,7 +68,7 @@ class Run:
         self._kill = threading.Event()
         self._failure: BaseException | None = None
         self._end_reason = ""
-        self._last: status.Status | None = None  # kept while no status can be read
+        self._last: status_file.Status | None = None  # kept while no status can be read
         if training.is_complete:
             if show:
                 print(training.complete_lines)
@@ -89,7 +89,7 @@ class Run:
     @property
     def progress(self) -> Progress:
         """The progress of the run, from its learner's last status."""
-        self._last = last = status.read_status(Logdir(self.logdir).status()) or self._last
+        self._last = last = status_file.read_status(Logdir(self.logdir).status()) or self._last
         total = self._training.config.run.total_environment_frames
         if last is None:
             return Progress(self._state("starting"), self._training.frames, total, None, None)

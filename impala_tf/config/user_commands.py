@@ -105,7 +105,7 @@ def install_extra(extra: str) -> str:
 
 def install_horovod(python: Path) -> str:
     """Returns the command that installs Horovod, which is compiled, for an interpreter."""
-    script = PROJECT / "impala_tf" / "frontend" / "install_horovod.sh"
+    script = PROJECT / "impala_tf" / "cluster" / "install_horovod.sh"
     return shlex.join(["sh", *map(in_current_folder, (script, python))])
 
 

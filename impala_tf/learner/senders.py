@@ -13,7 +13,7 @@ import numpy as np
 import tree
 
 from impala_tf.learner.learner_group import LearnerGroup
-from impala_tf.monitoring.status import FOR_USER
+from impala_tf.monitoring.status_file import FOR_USER
 from impala_tf.transport import RefusedUnroll
 
 REFUSED_S = 60.0

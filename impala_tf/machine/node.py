@@ -1,6 +1,6 @@
 """The processes of a run on one machine, and when they stop: learners first, then their actors.
 
-A local run has one node. A launched run has one on every machine, in frontend/node/supervisor.py.
+A local run has one node. A launched run has one on every machine, in cluster/node/supervisor.py.
 Standard library only, because those machines may be small.
 """
 

@@ -1,6 +1,6 @@
 """Keeps a process running: restarts it when it fails, and stops it cleanly.
 
-Used by local runs and, on every machine of a launched run, by frontend/node/supervisor.py. Standard
+Used by local runs and, on every machine of a launched run, by cluster/node/supervisor.py. Standard
 library only, and no dataclasses, whose import takes memory that cheap machines lack.
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from impala_tf.monitoring.metrics import EVALUATION_METRICS, Row
 from impala_tf.monitoring.rows import is_normalized
-from impala_tf.monitoring.status import EvaluationStatus
+from impala_tf.monitoring.status_file import EvaluationStatus
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 

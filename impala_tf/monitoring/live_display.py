@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from impala_tf.monitoring.render import FINAL_STATES, panel, plain_line, troubles
-from impala_tf.monitoring.status import Status
+from impala_tf.monitoring.status_file import Status
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.monitoring.metrics import INFO, Row, bottleneck_of
-from impala_tf.monitoring.status import ActorStatus, Status
+from impala_tf.monitoring.status_file import ActorStatus, Status
 
 SILENT_AFTER_S = 30.0
 """Seconds without contact after which a process is highlighted."""

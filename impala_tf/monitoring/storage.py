@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from impala_tf.monitoring.status import StorageTrouble
+from impala_tf.monitoring.status_file import StorageTrouble
 
 _log = logging.getLogger("impala_tf.learner")
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.metrics import Row, tag
-from impala_tf.monitoring.status import FOR_USER
+from impala_tf.monitoring.status_file import FOR_USER
 
 _log = logging.getLogger("impala_tf.monitoring")
 

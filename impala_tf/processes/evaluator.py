@@ -20,7 +20,7 @@ from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.supervision import Command, SupervisedProcess
-from impala_tf.monitoring.status import FOR_USER
+from impala_tf.monitoring.status_file import FOR_USER
 from impala_tf.processes import run_file
 from impala_tf.processes.common import same_folder
 from impala_tf.types import EnvironmentSpec

@@ -52,9 +52,9 @@ from impala_tf.machine.process_lifetime import (
     run_interruptibly,
 )
 from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS, Members
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status_file
 from impala_tf.monitoring.recorder import RunRecorder
-from impala_tf.monitoring.status import Notes
+from impala_tf.monitoring.status_file import Notes
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import evaluator, mirroring, provenance, run_folder, warm_start
 from impala_tf.processes.common import begin, credentials_dir, resume_message, seed_of
@@ -373,7 +373,7 @@ class LearnerProcess:
         return "" if self.outputs is None else self.outputs.end_reason
 
     @property
-    def end_state(self) -> status.State:
+    def end_state(self) -> status_file.State:
         """How the run has ended, if no error has ended it."""
         return "failed" if self.failure else "done" if self.learner.done else "stopped"
 
@@ -382,7 +382,9 @@ class LearnerProcess:
         """Whether another group of learners should continue."""
         return self.loop.regroups and not self.learner.done  # a callback may have ended it
 
-    def status(self, ended: status.State | None = None, notes: Sequence[str] = ()) -> status.Status:
+    def status(
+        self, ended: status_file.State | None = None, notes: Sequence[str] = ()
+    ) -> status_file.Status:
         """Returns the contents of status.json.
 
         Args:
@@ -401,7 +403,7 @@ class LearnerProcess:
         self.storage.look_for(self.logdir.config)
         ended_early = state == "done" and learner.environment_frames < learner.total_frames
         replay, checkpoint = learner.uses.replay, self.run_state.latest_checkpoint
-        return status.Status(
+        return status_file.Status(
             state=state,
             level_name=self.spec.level_name,
             agent_name=config.agent.agent_name,
@@ -419,13 +421,13 @@ class LearnerProcess:
             storage_trouble=self.storage.trouble(),
             num_learners=self.group.size,
             away_learners=[
-                status.AwayLearner(learner=number, since_unix_s=since_s)
+                status_file.AwayLearner(learner=number, since_unix_s=since_s)
                 for number, since_s in self.group.away_since_unix_s.items()
             ],
             refused_actor=service.last_refusal(),
             replay=None
             if replay is None
-            else status.ReplayStatus(
+            else status_file.ReplayStatus(
                 steps=replay.steps, capacity=replay.capacity, missing=learner.uses.missing_steps
             ),
             evaluation=None
@@ -435,7 +437,7 @@ class LearnerProcess:
             actors=[_actor_status(actor, learner.parameter_version) for actor in service.actors()],
             checkpoint=None
             if checkpoint is None
-            else status.CheckpointStatus(
+            else status_file.CheckpointStatus(
                 path=checkpoint, environment_frames=self.run_state.saved_frames
             ),
             end_reason=self.end_reason if ended_early else "",
@@ -468,8 +470,8 @@ class LearnerProcess:
                 _log.info("replay: refills; learning resumes in %s agent steps", f"{missing:,}")
 
 
-def _actor_status(actor: Session, version: int) -> status.ActorStatus:
-    return status.ActorStatus(
+def _actor_status(actor: Session, version: int) -> status_file.ActorStatus:
+    return status_file.ActorStatus(
         name=actor.actor_id,
         host=actor.host,
         agent_steps_per_s=actor.report.agent_steps_per_s,

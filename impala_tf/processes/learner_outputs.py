@@ -18,7 +18,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.monitoring.evaluations import EvaluationRows
 from impala_tf.monitoring.metrics import LEVEL_METRICS, METRICS, info_columns
 from impala_tf.monitoring.rows import GAMES, LevelRows, Score
-from impala_tf.monitoring.status import FOR_USER, EvaluationStatus
+from impala_tf.monitoring.status_file import FOR_USER, EvaluationStatus
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer

@@ -10,7 +10,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files
 from impala_tf.config import Given, user_commands
 from impala_tf.machine.process_lifetime import StopRequest
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status_file
 from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import run_folder, trained_flags
 from impala_tf.processes.local_training import LocalTraining
@@ -45,7 +45,9 @@ def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: F
     """
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
-    display = Display(lambda: status.read_status(path), interval_s=interval_s, may_lose=may_lose)
+    display = Display(
+        lambda: status_file.read_status(path), interval_s=interval_s, may_lose=may_lose
+    )
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
     display.start()
@@ -93,7 +95,7 @@ def _print_next_commands(training: LocalTraining) -> None:
         test.append("--video")
     if trained_flags.own_modules(given):
         test.append("--trust_level_module")  # this run has imported it already
-    last = status.read_status(logdir.status(), status.PATIENCE_S)
+    last = status_file.read_status(logdir.status(), status_file.PATIENCE_S)
     if last is not None and last["state"] != "done":
         print("to resume:  ", user_commands.run_experiment(*resume))
     print("to evaluate:", user_commands.run_experiment(*test))

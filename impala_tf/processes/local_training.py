@@ -21,7 +21,7 @@ from impala_tf.machine.supervision import (
     ProcessState,
     SupervisedProcess,
 )
-from impala_tf.monitoring import render, status, wandb_writer
+from impala_tf.monitoring import render, status_file, wandb_writer
 from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import (
     evaluator,
@@ -283,13 +283,16 @@ class LocalTraining:
     @property
     def end_reason(self) -> str:
         """Which flag or callback ended the run before its last frame; '' if none did."""
-        last = status.read_status(self.logdir.status(), status.PATIENCE_S)
+        last = status_file.read_status(self.logdir.status(), status_file.PATIENCE_S)
         is_done = last is not None and last["state"] == "done"
         return last.get("end_reason", "") if last and is_done else self._hours_passed
 
     def _final_lines(self) -> str:
         """Returns why the run ended early, if it did, and its state, frames and return."""
-        last, reason = status.read_status(self.logdir.status(), status.PATIENCE_S), self.end_reason
+        last, reason = (
+            status_file.read_status(self.logdir.status(), status_file.PATIENCE_S),
+            self.end_reason,
+        )
         if reason == self._hours_passed:
             reason = ""  # that was noted when it happened
         if last is None:

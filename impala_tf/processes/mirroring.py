@@ -25,7 +25,7 @@ from impala_tf.checkpoint.files import DamagedError
 from impala_tf.config import Config, ConfigError, user_commands
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import run_interruptibly
-from impala_tf.monitoring.status import FOR_USER
+from impala_tf.monitoring.status_file import FOR_USER
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import provenance, run_folder
 from impala_tf.types import EnvironmentSpec

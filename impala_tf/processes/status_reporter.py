@@ -13,7 +13,7 @@ from types import TracebackType
 
 from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import STDERR
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status_file
 from impala_tf.monitoring.storage import StorageWatch
 
 EXITING = "exiting; after a restart, the group resumes from the last checkpoint"
@@ -36,17 +36,17 @@ class StatusReporter:
     def __init__(
         self,
         path: Path,
-        describe: Callable[[status.State | None], status.Status],
+        describe: Callable[[status_file.State | None], status_file.Status],
         storage: StorageWatch,
         peers: Peers,
-        end_state: Callable[[], status.State],
+        end_state: Callable[[], status_file.State],
         interval_s: float = 1.0,
     ) -> None:
         self._path, self._describe, self._storage = path, describe, storage
         self._peers, self._end_state, self._interval_s = peers, end_state, interval_s
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
-        self._end: status.State = "stopped"
+        self._end: status_file.State = "stopped"
 
     def __enter__(self) -> StatusReporter:
         self._thread.start()
@@ -67,9 +67,9 @@ class StatusReporter:
         """Writes how the run ended, with results that came later."""
         self._write(self._end)
 
-    def _write(self, state: status.State | None) -> None:
+    def _write(self, state: status_file.State | None) -> None:
         with self._storage.attempt("status.json"):
-            status.write_status(self._path, self._describe(state))
+            status_file.write_status(self._path, self._describe(state))
 
     def _run(self) -> None:
         while not self._finished.wait(self._interval_s):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from impala_tf.config import ConfigError, cores_here, user_commands
 from impala_tf.machine.process_output import silenced_stderr
-from impala_tf.monitoring.status import FOR_USER
+from impala_tf.monitoring.status_file import FOR_USER
 
 _log = logging.getLogger("impala_tf.device")
 _HINT = (

@@ -12,7 +12,7 @@ from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.files import Newest
 from impala_tf.config import AgentComposition, Config, ConfigError, composition, to_flag
 from impala_tf.logdir import Logdir
-from impala_tf.monitoring.status import FOR_USER
+from impala_tf.monitoring.status_file import FOR_USER
 from impala_tf.types import EnvironmentSpec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import impala_tf as impala
 from impala_tf.api import run as runs
 from impala_tf.config import Config
 from impala_tf.logdir import Logdir
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status_file
 from tests.helpers.statuses import a_status
 
 KILLED = "the learner failed: killed by SIGKILL"
@@ -35,7 +35,7 @@ class Ended:
         self.logdir = Logdir(folder)
         self.spec = SimpleNamespace(level_name="CartPole-v1")
         self._failure = failure
-        status.write_status(self.logdir.status(), a_status(state=told))
+        status_file.write_status(self.logdir.status(), a_status(state=told))
 
     def follow(self, *given: Any) -> str:
         return self._failure

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.cluster import doctor
+from impala_tf.cluster.plan import NodeSpec
+from impala_tf.cluster.runner import LocalRunner
 from impala_tf.config import cores_here, memory_here
-from impala_tf.frontend import doctor
-from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.runner import LocalRunner
 
 GIB = 2**30
 

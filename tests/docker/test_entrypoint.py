@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from impala_tf import config as configs
+from impala_tf.cluster import join, requirements
+from impala_tf.cluster.engines import places
 from impala_tf.config import command_line
-from impala_tf.frontend import join, requirements
-from impala_tf.frontend.engines import places
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
 
@@ -157,7 +157,7 @@ def test_an_actor_needs_only_the_packages_of_its_image():
     assert {requirement.split("==")[0] for requirement in extra} == {*not_installed, "uv"}
     code = (
         "import sys\n"
-        f"for name in {[*not_installed.values(), 'impala_tf.frontend']}:\n"
+        f"for name in {[*not_installed.values(), 'impala_tf.cluster']}:\n"
         "    sys.modules[name] = None  # importing it raises ImportError\n"
         "import run_experiment, impala_tf.processes.actor_main\n"
         "from impala_tf.config import command_line\n"

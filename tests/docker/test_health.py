@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from impala_tf.frontend.node.state import NodeState, uptime_s
-from impala_tf.frontend.node.state import write as write_state
+from impala_tf.cluster.node.state import NodeState, uptime_s
+from impala_tf.cluster.node.state import write as write_state
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import ProcessState, State
 from impala_tf.processes.actor_main import Heartbeat

@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium
 import pytest
 
+from impala_tf.cluster import code
 from impala_tf.config import ConfigError, Given, command_line, wire_digest
 from impala_tf.config.defaults import resolve
 from impala_tf.environments import suites
-from impala_tf.frontend import code
 from impala_tf.types import ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, actions, environment_of
 from tests.helpers.runs import PROJECT

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from impala_tf import config as configs
+from impala_tf.cluster.engines import places
 from impala_tf.config import Given, command_line
-from impala_tf.frontend.engines import places
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES
 from impala_tf.machine.supervision import STOP_TIMEOUT_S
 from tests.helpers.runs import PROJECT

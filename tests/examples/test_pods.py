@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from impala_tf.cluster import join
 from impala_tf.config import ConfigError
-from impala_tf.frontend import join
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, Run, status
 

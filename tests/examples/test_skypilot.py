@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from impala_tf.cluster.engines import places
 from impala_tf.config import Given, command_line
-from impala_tf.frontend.engines import places
 from impala_tf.machine import certificates
 from tests.helpers.runs import PROJECT
 

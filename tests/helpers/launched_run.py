@@ -5,12 +5,12 @@ import subprocess
 import sys
 from unittest import mock
 
+from impala_tf.cluster import watch
+from impala_tf.cluster.cluster_main import main
+from impala_tf.cluster.engines import ssh
+from impala_tf.cluster.node.state import read_state, state_path
+from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import Given
-from impala_tf.frontend import watch
-from impala_tf.frontend.engines import ssh
-from impala_tf.frontend.main import main
-from impala_tf.frontend.node.state import read_state, state_path
-from impala_tf.frontend.runner import ClusterError
 from tests.helpers.stand_in import make_project, write_csv
 
 

@@ -1,9 +1,9 @@
 """A machine for `frontend setup`, behind an sshd."""
 
-from impala_tf.frontend.node.state import ProcessSpec
-from impala_tf.frontend.plan import Plan
-from impala_tf.frontend.remote import SshRunner
-from impala_tf.frontend.setup import Installer
+from impala_tf.cluster.node.state import ProcessSpec
+from impala_tf.cluster.plan import Plan
+from impala_tf.cluster.remote import SshRunner
+from impala_tf.cluster.setup import Installer
 from tests.helpers.sshd import trust
 
 

@@ -4,9 +4,9 @@ import json
 import subprocess
 import sys
 
-from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.node.state import NodeState, ProcessSpec
+from impala_tf.cluster.node import state as files
+from impala_tf.cluster.node.plain import from_plain, to_plain
+from impala_tf.cluster.node.state import NodeState, ProcessSpec
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
 
@@ -33,7 +33,7 @@ class Node:
     def ask(self, task, **question):
         """Runs the agent as the front end does; returns its answer, or what it says is wrong."""
         done = subprocess.run(
-            [sys.executable, "-m", "impala_tf.frontend.node.agent", task],
+            [sys.executable, "-m", "impala_tf.cluster.node.tasks", task],
             cwd=self.project, input=json.dumps(question), capture_output=True, text=True,
         )  # fmt: skip
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from impala_tf.cluster import code, requirements
+from impala_tf.cluster.cluster_main import main
 from impala_tf.config import Given
-from impala_tf.frontend import code, requirements
-from impala_tf.frontend.main import main
 from tests.helpers.launched_run import submit
 from tests.helpers.ports import free_port
 from tests.helpers.sshd import trust

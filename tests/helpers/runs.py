@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from impala_tf.monitoring.status import read_status
+from impala_tf.monitoring.status_file import read_status
 from tests.helpers.waiting import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.remote import SshRunner
-from impala_tf.frontend.runner import ClusterError
+from impala_tf.cluster.plan import NodeSpec
+from impala_tf.cluster.remote import SshRunner
+from impala_tf.cluster.runner import ClusterError
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from impala_tf.frontend.requirements import ROOT
+from impala_tf.cluster.requirements import ROOT
 from tests.helpers.ports import free_port
 
 PROGRAM = """

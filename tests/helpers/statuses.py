@@ -1,6 +1,6 @@
 """Statuses of a run, as its learner writes them."""
 
-from impala_tf.monitoring.status import ActorStatus, Status
+from impala_tf.monitoring.status_file import ActorStatus, Status
 
 NOW_S = 1_800_000_000.0
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from impala_tf.monitoring.live_display import Display
-from impala_tf.monitoring.status import read_status, write_status
+from impala_tf.monitoring.status_file import read_status, write_status
 from tests.helpers.clock import Clock
 from tests.helpers.statuses import NOW_S, STARTING, a_status
 

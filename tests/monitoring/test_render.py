@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from impala_tf.monitoring.render import duration, panel, plain_line, troubles
-from impala_tf.monitoring.status import Status
+from impala_tf.monitoring.status_file import Status
 from tests.helpers.statuses import NOW_S, STARTING, a_status, an_actor
 
 NO_GAME: dict[str, Any] = {"episodes": 0, "episode_return_mean": None}

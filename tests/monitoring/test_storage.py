@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.monitoring import status as statuses
-from impala_tf.monitoring.status import read_status, write_status
+from impala_tf.monitoring import status_file as statuses
+from impala_tf.monitoring.status_file import read_status, write_status
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.writers import CsvWriter
 

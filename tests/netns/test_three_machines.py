@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.cluster.cluster_main import main
+from impala_tf.cluster.node.state import read_state, state_path
+from impala_tf.cluster.plan import NodeSpec
+from impala_tf.cluster.record import load
+from impala_tf.cluster.remote import SshRunner
 from impala_tf.config import Given, user_commands
-from impala_tf.frontend.main import main
-from impala_tf.frontend.node.state import read_state, state_path
-from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.record import load
-from impala_tf.frontend.remote import SshRunner
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.launched_run import submit
 from tests.helpers.netns import HERE, know, network_of

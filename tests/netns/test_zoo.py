@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from impala_tf.cluster import code
+from impala_tf.cluster.cluster_main import main
+from impala_tf.cluster.launch import Launcher
+from impala_tf.cluster.node.state import read_state, state_path
+from impala_tf.cluster.record import folder, load
 from impala_tf.config import Given
-from impala_tf.frontend import code
-from impala_tf.frontend.launch import Launcher
-from impala_tf.frontend.main import main
-from impala_tf.frontend.node.state import read_state, state_path
-from impala_tf.frontend.record import folder, load
 from tests.helpers import delay_proxy
 from tests.helpers.launched_run import submit
 from tests.helpers.netns import know, network_of

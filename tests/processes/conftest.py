@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from impala_tf.cluster.node.gathering import Gathering
+from impala_tf.cluster.node.group import gloo_environment
+from impala_tf.cluster.node.rendezvous import Address, RendezvousServer, StoreProxy
+from impala_tf.cluster.node.state import GroupInfo
 from impala_tf.config import Given
-from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.frontend.node.group import gloo_environment
-from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from impala_tf.frontend.node.state import GroupInfo
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.machine import certificates
 from impala_tf.machine.process_lifetime import StopRequest

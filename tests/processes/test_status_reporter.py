@@ -9,7 +9,7 @@ import pytest
 
 from impala_tf.callbacks import Callback
 from impala_tf.learner.user_callbacks import UserCallbacks
-from impala_tf.monitoring.status import Status, read_status
+from impala_tf.monitoring.status_file import Status, read_status
 from impala_tf.processes.learner_main import LearnerProcess
 from impala_tf.processes.status_reporter import StatusReporter
 from tests.helpers.waiting import wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.cluster import operate
 from impala_tf.config import ConfigError
-from impala_tf.frontend import operate
 from impala_tf.machine import certificates
 from impala_tf.transport import HandshakeRefused, credentials
 from tests.helpers.waiting import wait_until

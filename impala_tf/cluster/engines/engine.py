@@ -1,0 +1,72 @@
+"""The interface of an engine, which has machines and runs a job of this project on them.
+
+Every engine is a module of this package, named as in --engine. The record of a run is in the home
+of the user who submitted it; see `impala_tf.cluster.record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from impala_tf.cluster.launch import Differences
+from impala_tf.cluster.record import Launch
+from impala_tf.cluster.watch import MakeDisplay
+from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
+
+OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
+"""The flags of a submission; the run's processes do not get them."""
+
+
+class Engine(Protocol):
+    """The functions of an engine's module. They print for people, and return an exit status.
+
+    They may have more arguments, with defaults, for options that some engines lack. A job is the
+    engine's own record of a submitted run.
+    """
+
+    def render(self, given: Given) -> str:
+        """Returns what would be submitted, as text, and touches nothing.
+
+        Raises ConfigError for flags (which have `logdir`) that the engine cannot use.
+        """
+
+    def submit(self, given: Given, make_display: MakeDisplay, differences: Differences) -> int:
+        """Submits a run; see `impala_tf.cluster.launch.launch`, which shows it until it ends.
+
+        Raises:
+          ConfigError: flags, a logdir or a machine that cannot be used. Nothing was submitted.
+          ClusterError: the engine refuses the run.
+        """
+
+    def job(self, launch: Launch, logdir: Path, /) -> Any:
+        """Returns the job of a launch, whose logdir the user calls `logdir`."""
+
+    # The following raise ClusterError if the engine does not answer, or refuses.
+
+    def show_status(self, job: Any, /) -> int:
+        """Prints the engine's state of the job, and the state of its processes."""
+
+    def follow_log(self, job: Any, name: str, follow: bool, /) -> int:
+        """Prints the end of a process's output, and if `follow`, what comes until Ctrl-C."""
+
+    def stop(self, job: Any, /) -> int:
+        """Stops the whole run, with a checkpoint."""
+
+
+def print_commands(given: Given, *commands: Sequence[str]) -> None:
+    """Prints commands of the front end for the run that was submitted, such as ["status"]."""
+    for words in commands:
+        print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
+
+
+def trains_there(logdir: Path, what: str) -> ConfigError:
+    """Returns the error that a logdir is in use.
+
+    Args:
+      logdir: the run's logdir.
+      what: what trains there, such as "a run on Ray".
+    """
+    stop = user_commands.frontend("stop", f"--logdir={logdir}")
+    return ConfigError(f"--logdir={logdir}: {what} trains there; stop it first: {stop}")

@@ -1,0 +1,241 @@
+"""Slurm: renders a run as one batch script, submits it, and looks after the job.
+
+The script starts `--join` once on each node. Learners and actors are the two components of a
+heterogeneous job, so that their nodes may differ. Slurm restarts the whole job when it loses a
+node, and the script requeues the job when its time limit is near; the run resumes from its
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.cluster.engines.engine import (
+    OF_THE_LAUNCH,
+    print_commands,
+    trains_there,
+)
+from impala_tf.cluster.join import LEFT
+from impala_tf.cluster.node import state as files
+from impala_tf.cluster.record import Launch, earlier, write
+from impala_tf.cluster.runner import ClusterError
+from impala_tf.cluster.status import print_run, run_in
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.logdir import moved_aside, write_atomically
+from impala_tf.printable import log_printer
+
+_NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
+_COMMAND_S = 60.0
+_RUNS = ("RUNNING", "COMPLETING", "SUSPENDED")
+"""Jobs in other states, such as PENDING, have no processes."""
+_TAIL_BYTES = "20000"
+_HEAD = """\
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --output={output}
+#SBATCH --open-mode=append
+#SBATCH --chdir={workdir}
+#SBATCH --signal=B:USR1@120
+"""
+_BODY = """\
+
+stopped={mark} # written by the command: frontend stop
+if [ -e "$stopped" ]; then
+    echo "job $SLURM_JOB_ID was stopped; start the run again as it was started before"
+    exit 0
+fi
+# Comes two minutes before the time is over: the learners write a checkpoint, and all nodes leave.
+late= interrupted=
+trap 'late=1 interrupted=1; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
+
+run=({command})
+on_every_node=(--cpu-bind=none --wait=0 --kill-on-bad-exit=0)
+{steps}
+while interrupted=; wait "$learners"; status=$?; [ "$interrupted" ]; do :; done
+if [ "$late" ] && {{ [ "$status" = 0 ] || [ "$status" = {left} ]; }}; then
+    [ -e "$stopped" ] && exit 0
+    exec scontrol requeue "$SLURM_JOB_ID"
+fi
+{end}exit "$status"
+"""
+_BOTH_STEPS = """\
+srun --het-group=1 "${on_every_node[@]}" "${run[@]}" &
+actors=$!
+srun --het-group=0 "${on_every_node[@]}" "${run[@]}" &
+learners=$!"""
+_ONE_STEP = """\
+srun "${on_every_node[@]}" "${run[@]}" &
+learners=$!"""
+_LAST_WORDS = """\
+for _ in {1..20}; do kill -0 "$actors" 2>/dev/null && sleep 1; done # the learners tell the actors
+"""
+
+
+class Job(NamedTuple):
+    """A run that was submitted."""
+
+    logdir: Path
+    number: str
+
+
+def render(given: Given) -> str:
+    """Returns the batch script of a run; see `engine.Engine`."""
+    logdir = Path(given["logdir"]).absolute()
+    program = (sys.executable, *user_commands.program())
+    flags = given.without(*OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
+    learners = given["num_learners"] or 1
+    components = [_component(given, learners, "slurm_options", "slurm_learner_options")]
+    if given["slurm_actors"]:
+        actors = _component(given, given["slurm_actors"], "slurm_options")
+        components += ["#SBATCH hetjob\n", actors]
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", logdir.name)
+    output = str(logdir).replace("%", "%%") + "/slurm-%j.out"
+    head = _HEAD.format(name=f"impala-{name}", output=_quoted(output), workdir=_quoted(Path.cwd()))
+    body = _BODY.format(
+        mark=shlex.quote(f"{logdir}/") + _STOP_MARK.format(job='"$SLURM_JOB_ID"'),
+        command=shlex.join([*program, *configs.to_flags(flags)]),
+        steps=_BOTH_STEPS if given["slurm_actors"] else _ONE_STEP,
+        left=LEFT,
+        end=_LAST_WORDS if given["slurm_actors"] else "",
+    )
+    return head + "".join(components) + body
+
+
+def submit(given: Given, *_: object) -> int:
+    """Submits a run; returns 0. See `engine.Engine`."""
+    logdir = Path(given["logdir"]).absolute()
+    script = render(given)
+    if shutil.which("sbatch") is None:
+        raise ConfigError("--engine=slurm: no sbatch here; use a machine with Slurm's commands")
+    if (given["num_learners"] or 1) > 1 and importlib.util.find_spec("horovod") is None:
+        # Only a warning: nodes, or a container, may have another environment than this one.
+        install = user_commands.install_horovod(Path(sys.executable))
+        print(
+            f"warning: several learners need Horovod, which {sys.executable} does not have; run"
+            f" {install}", file=sys.stderr,
+        )  # fmt: skip
+    before = earlier(logdir, _NAME)
+    if before is not None and (state := _queue(job(before, logdir), "%T")):
+        raise trains_there(logdir, f"job {before.job['job']} is {state[0]} and")
+    try:
+        if given["fresh"] and (moved := moved_aside(logdir)):
+            print(f"the run that was in {logdir} is now in {moved}")
+        logdir.mkdir(parents=True, exist_ok=True)
+        write_atomically(logdir / _SCRIPT, script)
+        for mark in logdir.glob(_STOP_MARK.format(job="*")):  # a new Slurm counts from 1 again
+            mark.unlink()
+        number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
+        launch = Launch(_NAME, str(logdir.resolve()), time.time(), {"job": number})
+        write(secrets.token_hex(8), launch)
+    except OSError as error:
+        raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
+    print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
+    logs = [["logs", "learner-0"]] if given["slurm_actors"] else []
+    print_commands(given, ["status"], *logs, ["stop"])
+    return 0
+
+
+def job(launch: Launch, logdir: Path) -> Job:
+    """Returns the job of a launch; see `engine.Engine`."""
+    return Job(logdir, launch.job["job"])
+
+
+def show_status(job: Job) -> int:
+    """Prints Slurm's state of the job, and the state of every process; returns 0."""
+    lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
+    print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
+    is_there = any(f" {state}," in line for line in lines for state in _RUNS)
+    print_run(run_in(job.logdir, is_there))
+    return 0
+
+
+def follow_log(job: Job, name: str, follow: bool) -> int:
+    """Prints the end of a process's log; with the name 'supervisor', the end of the job's log."""
+    is_job = name == "supervisor"
+    path = job.logdir / f"slurm-{job.number}.out" if is_job else files.log_path(job.logdir, name)
+    if not path.is_file():
+        raise ClusterError(f"{path}: no output yet")
+    more, show = ["-F"] if follow else [], log_printer()
+    tail = ["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, bufsize=0) as running:
+        assert (out := running.stdout) is not None
+        for piece in iter(lambda: out.read(65536), b""):
+            show(piece)
+    return running.returncode
+
+
+def stop(job: Job) -> int:
+    """Stops the whole run, with a checkpoint, or takes it out of the queue; returns 0."""
+    states = _queue(job, "%T")
+    if not states:
+        print(f"job {job.number} is not in the queue any more")
+    elif "RUNNING" in states:
+        # Without this mark, the script would requeue the job if its time is just over.
+        with contextlib.suppress(OSError):
+            (job.logdir / _STOP_MARK.format(job=job.number)).touch()
+        # Its nodes stop their learners first, and the script ends after them.
+        _slurm("scancel", "--signal=INT", job.number)
+        print(f"job {job.number} stops: the learners write a checkpoint")
+    else:
+        _slurm("scancel", job.number)
+        print(f"job {job.number} is cancelled")
+    return 0
+
+
+def _component(given: Given, nodes: int, *flags: str) -> str:
+    options = [line for flag in flags if (line := _options(given, flag))]
+    # Whole nodes, unless the user asks for cores; a node starts as many actors as it has cores.
+    whole = [] if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options)) else [
+        "--exclusive"]  # fmt: skip
+    lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue"]
+    return "".join(f"#SBATCH {line}\n" for line in (" ".join(lines), *options))
+
+
+def _options(given: Given, flag: str) -> str:
+    text: str = given[flag]
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"--{flag}={text}: {error}") from None
+    if "\n" in text or (words and not words[0].startswith("-")):
+        raise ConfigError(f"--{flag}={text}: must be options of sbatch, such as --partition=x")
+    return text.strip()
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f'"{text}"' if re.search(r"\s", text) else text
+
+
+def _queue(job: Job, form: str) -> list[str]:
+    """Returns a line for each component of the job that is in the queue."""
+    command = ["squeue", "--noheader", f"--jobs={job.number}", f"--format={form}"]
+    try:
+        return _slurm(*command).splitlines()
+    except ClusterError as error:
+        if "Invalid job id" in str(error):  # Slurm no longer knows the job
+            return []
+        raise
+
+
+def _slurm(*command: str) -> str:
+    """Returns the output of a command of Slurm. Raises ClusterError if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        raise ClusterError(f"{command[0]}: {lines[-1]}")
+    return done.stdout

@@ -1,0 +1,456 @@
+"""Turns the rows of a workers CSV into a plan: what runs where, and with which flags.
+
+A plan is a value; making it starts nothing, and opens no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.cluster import requirements
+from impala_tf.cluster.inventory import (
+    Row,
+    Secret,
+    is_forwarded,
+    is_loopback,
+    read_workers,
+)
+from impala_tf.cluster.node.state import GroupInfo, ProcessSpec
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config.addresses import host_port, split_host_port
+from impala_tf.config.flags import LAUNCH
+from impala_tf.machine import supervision
+from impala_tf.machine.local_addresses import is_here
+
+REMOTE_WORKDIR = "impala_tf"
+"""Folder of the project on other machines if the CSV names none; relative to the home folder."""
+REMOTE_PYTHON = ".venv/bin/python"
+"""Interpreter on other machines if the CSV names none; relative to the workdir."""
+_LOOKED_UP_AT_ONCE = 64
+
+
+class NodeSpec(NamedTuple):
+    """A machine, and where the project, its interpreter and the run are on it."""
+
+    name: str
+    """The name in messages: that of `Row.machine`, or 'this machine'."""
+    address: str
+    """The address at which other machines reach it; '' for this machine."""
+    is_local: bool
+    workdir: str
+    """Absolute, or relative to the home folder on that machine."""
+    python: str
+    """A path (absolute, or relative to the workdir or, after ~/, to the home folder), or the name
+    of a command."""
+    logdir: str
+    """Absolute, or relative to the workdir."""
+    ssh_host: str = ""
+    """Where to log in; may be an alias of ~/.ssh/config."""
+    ssh_port: int | None = None
+    """None: the port in ~/.ssh/config, or 22."""
+    ssh_username: str | None = None
+    """None: the user in ~/.ssh/config, or the user who launches."""
+    key_filename: str | None = None
+    host_key: str | None = None
+    """The only host key to accept: 'TYPE BASE64' or 'SHA256:...'."""
+    code: str = ""
+    """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
+
+    @property
+    def id(self) -> str:
+        """Such as node-10.0.0.3; it is in the names of the machine's files."""
+        return "node-here" if self.is_local else f"node-{self.name}"
+
+
+class Plan(NamedTuple):
+    """Everything that a launch needs, except passwords."""
+
+    tmux_sess: str
+    nodes: tuple[NodeSpec, ...]
+    processes: tuple[ProcessSpec, ...]
+    learner_hosts: tuple[str, ...]
+    """host:port of learner K at index K."""
+
+    def node(self, name: str) -> NodeSpec:
+        """Returns the node called `name`."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def on(self, node: NodeSpec) -> list[ProcessSpec]:
+        """Returns the processes that run on `node`, learners first."""
+        return [process for process in self.processes if process.node == node.name]
+
+    def address_of(self, learner: ProcessSpec) -> tuple[str, int]:
+        """Returns the host, without brackets, and the port where a learner listens."""
+        return split_host_port(self.learner_hosts[int(learner.name.removeprefix("learner-"))])
+
+    def nodes_of(self, names: Collection[str]) -> list[NodeSpec]:
+        """Returns the machines that run any of these processes."""
+        of_them = {process.node for process in self.processes if process.name in names}
+        return [node for node in self.nodes if node.name in of_them]
+
+    def role(self, node: NodeSpec) -> Literal["actor", "learner"]:
+        """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
+        return "learner" if any(process.is_learner for process in self.on(node)) else "actor"
+
+    def memory_gib(self, node: NodeSpec) -> float:
+        """Returns the least memory that the processes of a machine need."""
+        return sum(map(_memory_gib, self.on(node)))
+
+    def processes_called(self, target: str) -> set[str]:
+        """Returns the names of the processes that `target` means: one, or all of a machine.
+
+        Raises:
+          ConfigError: there is no such process or machine.
+        """
+        hosts = [node.name for node in self.nodes if target in (node.name, node.ssh_host)]
+        names = {p.name for p in self.processes if p.name == target or p.node in hosts}
+        if not names:
+            known = ", ".join(spans(process.name for process in self.processes))
+            machines = ", ".join(node.name for node in self.nodes)
+            raise ConfigError(
+                f"{target}: no such process or machine; this run has {known} on {machines}"
+            )
+        return names
+
+    def machine_called(self, host: str) -> NodeSpec:
+        """Returns the machine called `host`. Raises ConfigError if there is none, or several."""
+        nodes = [node for node in self.nodes if node.name == host]
+        nodes = nodes or [node for node in self.nodes if node.ssh_host == host]
+        if len(nodes) != 1:
+            names = ", ".join(node.name for node in nodes or self.nodes)
+            raise ConfigError(f"{host}: not the name of one machine; this run has {names}")
+        return nodes[0]
+
+
+def plan_of(
+    given: Given, python: str, logdir_here: Path | None = None
+) -> tuple[Plan, dict[str, Secret]]:
+    """Reads the workers CSV; returns the plan of a launch, and {name of the node: password}.
+
+    The arguments and errors are those of `make_plan`, and the problems of the CSV.
+    """
+    if not given.cluster.workers_csv_path:
+        raise ConfigError("--workers_csv_path: name the CSV of the machines")
+    rows = read_workers(Path(given.cluster.workers_csv_path))
+    plan = make_plan(given, rows, python, logdir_here)
+    return plan, passwords(rows)
+
+
+def make_plan(
+    given: Given, rows: Sequence[Row], python: str, logdir_here: Path | None = None
+) -> Plan:
+    """Returns which process runs on which machine, with which flags.
+
+    Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
+    the flags of the launch, except those that only the launcher uses, and its own job, task and
+    logdir.
+
+    Args:
+      given: the flags of the launch, with `workers_csv_path` and `logdir`.
+      rows: the rows from `inventory.read_workers`.
+      python: the interpreter for rows of this machine that name none.
+      logdir_here: the logdir on this machine. Default: --logdir, relative to the current folder;
+        on other machines, it is relative to the workdir.
+
+    Raises:
+      ConfigError: the rows contradict each other, or the flags.
+    """
+    logdir = str(logdir_here or Path(given["logdir"]).resolve())
+    workdir = str(requirements.ROOT if user_commands.IS_CHECKOUT else Path.cwd())
+    here = NodeSpec("this machine", "", True, workdir, python, logdir)
+    nodes = _nodes(given, rows, here)
+    learners = [row for row in rows if row.job == "learner"]
+    actors = [row for row in rows if row.job == "actor"]
+    if problems := [*_contradictions(given, rows, nodes), *_counts(given, learners, actors)]:
+        raise ConfigError(problems)
+    learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
+    # The number of actors, not their addresses: for a hundred machines, each of a hundred machines
+    # would get a long list.
+    envs = [given["envs_per_actor"] if row.envs is None else row.envs for row in actors]
+    shared = {"learner_hosts": ",".join(learner_hosts), **sizes(given, len(learners), envs)}
+    groups = group_infos(
+        [(row.ip, row.tf_port or 0, nodes[row.machine].name) for row in learners],
+        given.cluster.min_learners,
+    )
+    processes = [
+        ProcessSpec(
+            name=f"{job}-{task}",
+            node=nodes[row.machine].name,
+            arguments=_arguments(given, shared, task, nodes[row.machine], row),
+            environment={
+                **dict(text.split("=", 1) for text in given.cluster.env),
+                **_environment(row),
+            },
+            max_restarts=supervision.LEARNER_RESTARTS if job == "learner" else None,
+            group=groups[task] if job == "learner" else None,
+        )
+        for job, members in (("learner", learners), ("actor", actors))
+        for task, row in enumerate(members)
+    ]
+    return Plan(
+        tmux_sess=given.cluster.tmux_sess,
+        nodes=tuple(dict.fromkeys(nodes.values())),
+        processes=tuple(processes),
+        learner_hosts=learner_hosts,
+    )
+
+
+def _contradictions(given: Given, rows: Sequence[Row], nodes: Mapping[str, NodeSpec]) -> list[str]:
+    """Returns a line for each learner that has another one's port, or is out of reach."""
+    csv, lines = given.cluster.workers_csv_path, []
+    used: dict[tuple[str, int | None], Row] = {}
+    for row in rows:
+        if row.job == "actor":
+            continue
+        here = nodes[row.machine]
+        first = used.setdefault((here.name, row.tf_port), row)
+        if first is not row:
+            lines.append(
+                f"{csv}:{row.line}: tf_port: {row.tf_port} is that of the learner in line"
+                f" {first.line}, on the same machine"
+            )
+        away = [each for each in rows if nodes[each.machine] != here and not is_loopback(each.ip)]
+        if is_loopback(row.ip) and away:
+            lines.append(
+                f"{csv}:{row.line}: ip: on {away[0].ip} (line {away[0].line}), {row.ip} is another"
+                " machine; give the address at which the others reach this learner"
+            )
+    return lines
+
+
+def _counts(given: Given, learners: Sequence[Row], actors: Sequence[Row]) -> list[str]:
+    return [
+        f"--{flag}={fewest}: {given.cluster.workers_csv_path} has only {len(rows)}"
+        for flag, rows in (("min_learners", learners), ("min_actors", actors))
+        if (fewest := getattr(given.cluster, flag)) is not None and fewest > len(rows)
+    ]
+
+
+def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
+    """Returns the flags of all processes that follow from the number of actors.
+
+    Args:
+      given: the flags of the run.
+      learners: the number of learners.
+      envs: the number of environments of each actor.
+
+    Returns:
+      num_actors. Also batch_size, if the actors wait for updates and it was not given: as many
+      unrolls as the learner with the fewest gets if each of its actors sends once.
+    """
+    flags = {"num_actors": len(envs)}
+    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
+    if waits and given["batch_size"] is None:
+        flags["batch_size"] = max(1, min(sum(envs[rank::learners]) for rank in range(learners)))
+    return flags
+
+
+def group_infos(
+    learners: Sequence[tuple[str, int, str]], min_learners: int | None = None
+) -> list[GroupInfo | None]:
+    """Returns each learner's place in the group; [None] for a single learner.
+
+    Args:
+      learners: for each, the address for other learners, the port for its actors, and any name of
+        its machine.
+      min_learners: the value of --min_learners.
+
+    Raises:
+      ConfigError: the learners have no port to meet at, one above the highest one of those on
+        learner 0's machine.
+    """
+    if len(learners) == 1:
+        return [None]
+    hosts, nodes = (
+        tuple(learner[0] for learner in learners),
+        tuple(learner[2] for learner in learners),
+    )
+    meet_at = 1 + max(port for _, port, node in learners if node == nodes[0])
+    if meet_at > 65535:
+        raise ConfigError(
+            "tf_port: 65535 is too high: several learners meet at the next port; give a lower one"
+        )
+    return [GroupInfo(n, hosts, nodes, meet_at, min_learners) for n in range(len(learners))]
+
+
+def credentials_of(given: Given) -> Path:
+    """Returns the folder of a run's certificates: --credentials, or one in its logdir."""
+    return Path(given["credentials"] or Path(given["logdir"]) / "credentials").absolute()
+
+
+def passwords(rows: Iterable[Row]) -> dict[str, Secret]:
+    """Returns {name of the node: password} for the machines that have one."""
+    return {row.machine: row.ssh_password for row in rows if row.ssh_password is not None}
+
+
+def _nodes(given: Given, rows: Sequence[Row], here: NodeSpec) -> dict[str, NodeSpec]:
+    """Returns {name of a row's machine: node}. All names of this machine have the same node."""
+    local, nodes = _local(rows), {}
+    for row in rows:
+        if row.machine in nodes:
+            continue
+        key = row.key_filename and str(Path(row.key_filename).expanduser().absolute())
+        nodes[row.machine] = (
+            here._replace(
+                workdir=str(Path(here.workdir, Path(row.workdir or "").expanduser())),
+                python=row.python or here.python,
+            )
+            if row.machine in local
+            else NodeSpec(
+                name=row.machine,
+                address=row.ip,
+                is_local=False,
+                workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
+                python=row.python or REMOTE_PYTHON,
+                logdir=given["logdir"],
+                ssh_host=row.ssh_host or row.ip,
+                ssh_port=row.ssh_port,
+                ssh_username=row.ssh_username,
+                key_filename=key,
+                host_key=row.host_key,
+            )
+        )
+    if len({node for node in nodes.values() if node.is_local}) > 1:
+        raise ConfigError(
+            f"--workers_csv_path={given.cluster.workers_csv_path}: rows on this machine differ in"
+            " python or workdir; give all of them the same"
+        )
+    return nodes
+
+
+def _local(rows: Iterable[Row]) -> set[str]:
+    """Returns the names of this machine. Looks them up in parallel: one may take seconds."""
+    hosts = {row.machine: row.ssh_host or row.ip for row in rows if not is_forwarded(row)}
+    with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
+        return {
+            name
+            for name, here in zip(hosts, pool.map(is_here, hosts.values()), strict=True)
+            if here
+        }
+
+
+LAUNCH_ONLY = configs.flags_of(LAUNCH)
+"""Flags of what starts processes: these get the defaults."""
+
+
+def _arguments(
+    given: Given, shared: Mapping[str, Any], task: int, node: NodeSpec, row: Row
+) -> tuple[str, ...]:
+    own: dict[str, Any] = {**shared, "job_name": row.job, "task": task, "logdir": node.logdir}
+    if row.envs is not None:
+        own["envs_per_actor"] = row.envs
+    if node.is_local and given["start_from"]:  # the processes' folder is that of the code
+        own["start_from"] = str(Path(given["start_from"]).expanduser().absolute())
+    is_package = node.is_local and not user_commands.IS_CHECKOUT  # it has no script
+    script = user_commands.program() if is_package else (user_commands.SCRIPT,)
+    return (*script, *configs.to_flags(given.without(*LAUNCH_ONLY).replace(**own)))
+
+
+def _environment(row: Row) -> dict[str, str]:
+    if row.cuda_visible_devices is None:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
+
+
+# --- the plan as text ---
+
+
+def as_text(plan: Plan) -> str:
+    """Returns a row per machine, and the sums, in a fixed width."""
+    rows = [("machine", "login", "runs", "environments", "memory", "listens on")]
+    for node in plan.nodes:
+        processes = plan.on(node)
+        rows.append(
+            (
+                node.name,
+                _login(node),
+                ", ".join(spans(process.name for process in processes)),
+                _environments(processes),
+                f"{plan.memory_gib(node):.2g} GiB or more",
+                ", ".join(_listens(plan, processes)) or "-",
+            )
+        )
+    learners = len(plan.learner_hosts)
+    total = (
+        f"{learners} learner(s) and {len(plan.processes) - learners} actor(s) on"
+        f" {len(plan.nodes)} machine(s), {_environments(plan.processes)} environments"
+    )
+    return columns(rows) + f"{total}\n"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of cells as lines of aligned columns."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Returns a line for each thing in a plan that is probably a mistake."""
+    learners, lines = plan.processes[: len(plan.learner_hosts)], []
+    if idle := learners[len(plan.processes) - len(learners) :]:
+        names = ", ".join(spans(learner.name for learner in idle))
+        lines.append(f"warning: fewer actors than learners: {names} would train nothing")
+    for learner in learners:
+        host, _ = plan.address_of(learner)
+        others = ", ".join(node.name for node in plan.nodes if node.name != learner.node)
+        if is_loopback(host) and others:
+            lines.append(
+                f"warning: {learner.name} is at {host}, which is another machine on {others}: give"
+                " as ip the address at which they reach it"
+            )
+    return lines
+
+
+def spans(names: Iterable[str]) -> list[str]:
+    """Returns names in order, with actor-3, actor-4, actor-5 as 'actor-3 to actor-5'."""
+    spans: list[list[str]] = []
+    for name in names:
+        job, _, number = name.partition("-")
+        if spans and spans[-1][-1] == f"{job}-{int(number) - 1}":
+            spans[-1] = [spans[-1][0], name]
+        else:
+            spans.append([name])
+    return [" to ".join(span) for span in spans]
+
+
+def _login(node: NodeSpec) -> str:
+    if node.is_local:
+        return "-"
+    user = f"{node.ssh_username}@" if node.ssh_username else ""
+    return f"{user}{node.ssh_host}" + (f", port {node.ssh_port}" if node.ssh_port else "")
+
+
+def _environments(processes: Iterable[ProcessSpec]) -> str:
+    """Returns the number of environments, or '?' if an actor uses the default."""
+    words = [w for process in processes if not process.is_learner for w in process.arguments]
+    flag, names = "--envs_per_actor=", [w for w in words if w.startswith("--job_name=")]
+    counts = [int(word.removeprefix(flag)) for word in words if word.startswith(flag)]
+    return f"{sum(counts):,}" if len(counts) == len(names) else "?"
+
+
+def _memory_gib(process: ProcessSpec) -> float:
+    if process.is_learner:
+        return requirements.LEARNER_GIB
+    # A user's own algorithm is not imported here; like most, its actors need no TensorFlow.
+    names = (word.removeprefix("--algorithm=") for word in process.arguments)
+    known = [configs.algorithm(name) for name in names if name in configs.ALGORITHMS]
+    needs_tensorflow = any(algorithm.acting == "tensorflow" for algorithm in known)
+    return requirements.TENSORFLOW_ACTOR_GIB if needs_tensorflow else requirements.ACTOR_GIB
+
+
+def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
+    addresses = []
+    for process in processes:
+        if process.is_learner:
+            group = process.group
+            addresses.append(host_port(*plan.address_of(process)))
+            if group is not None and group.number == 0:
+                addresses.append(f"{group.rendezvous_port} (rendezvous)")
+            if group is not None and group.is_spread:
+                addresses.append("any port (Gloo, from the other learners)")
+    return list(dict.fromkeys(addresses))

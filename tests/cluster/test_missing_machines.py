@@ -1,0 +1,283 @@
+"""Machines that are not there at a launch, that come later, and that are shut out."""
+
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from cryptography import x509
+
+from impala_tf.cluster import code
+from impala_tf.cluster.launch import Launcher
+from impala_tf.cluster.node.state import cancelled_path, living_pids, read_state, state_path
+from impala_tf.cluster.record import load
+from impala_tf.cluster.runner import ClusterError, LocalRunner
+from impala_tf.machine import certificates, supervision
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+NOBODY = "192.0.2.1"
+"""An address that no machine has."""
+
+
+class OtherMachine(LocalRunner):
+    """This machine in the role of another one, with a tmux server of its own."""
+
+    def __init__(self, node, tmux):
+        super().__init__(node)
+        self._tmux = ["env", f"TMUX_TMPDIR={tmux}"]
+
+    def run(self, argv, *arguments, **settings):
+        return super().run([*self._tmux, *argv], *arguments, **settings)
+
+    def start(self, argv, *arguments, **settings):
+        return super().start([*self._tmux, *argv], *arguments, **settings)
+
+
+@pytest.fixture
+def one_is_missing(run, monkeypatch, tmp_path):
+    """The CSV has a second machine, which refuses connections until the fixture's file exists."""
+    header, *rows = run.csv.read_text().splitlines()
+    rows = [f"{row}," for row in rows]
+    rows.append(f"actor,localhost,,-1,{run.project},{sys.executable},{NOBODY}")
+    run.csv.write_text("\n".join([f"{header},ssh_host", *rows]) + "\n")
+    door = run.project / "door is open"
+    (run.project / "there" / "credentials").mkdir(parents=True)
+    tmux = tmp_path / "tmux"
+    tmux.mkdir()
+
+    def open_runner(node, password):
+        if not door.exists():
+            raise ClusterError(f"{node.name}: nothing answers SSH at {node.ssh_host}:22")
+        return OtherMachine(node._replace(logdir=str(run.project / "there")), tmux)
+
+    files_of = functools.partial(code.pack, root=run.project)
+    monkeypatch.setattr(code, "pack", files_of)
+    monkeypatch.setattr("impala_tf.cluster.remote.SshRunner", open_runner)
+    yield door
+    subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
+
+
+def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
+    one_is_missing.touch()
+    assert run.launch(detach=True) == 0
+    theirs = run.project / "there" / "credentials"
+    name = certificate_name(theirs)
+    assert name.startswith(NOBODY)
+    assert certificate_name(run.logdir / "credentials") == certificates.ACTOR_NAME
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
+    assert run.command("revoke", "this machine") == 2
+    assert "only another machine that has no learner" in capfd.readouterr().err
+    assert run.command("revoke", NOBODY) == 0
+    assert (run.logdir / "credentials" / "revoked").read_text() == f"{name}\n"
+    wait_until(lambda: "stopped cleanly" in run.log("actor-2"))
+    assert run.state("actor-1").state == "running"
+    assert run.command("restart", NOBODY) == 1
+    assert f"{NOBODY}: was revoked" in capfd.readouterr().err
+    run.command("stop")
+    assert run.launch(detach=True) == 1
+    folder = certificates.revoked_folder(run.logdir / "credentials", NOBODY)
+    assert folder is not None
+    said = capfd.readouterr().err
+    assert f"{NOBODY}: was revoked; take it out of the workers CSV, or delete {folder} and" in said
+    shutil.rmtree(folder)
+    assert run.launch(detach=True) == 0
+    assert certificate_name(theirs) != name
+
+
+def test_what_follows_a_launch_uses_its_credentials(run, one_is_missing):
+    folder = run.project / "keys"
+    assert run.launch(detach=True, min_actors=1, credentials=str(folder)) == 0
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    name = certificate_name(run.project / "there" / "credentials")
+    assert name.startswith(NOBODY)
+    assert run.command("revoke", NOBODY) == 0
+    for learners in (folder, run.logdir / "credentials"):
+        assert (learners / "revoked").read_text() == f"{name}\n"
+
+
+def certificate_name(folder):
+    certificate = x509.load_pem_x509_certificate((folder / "actor.pem").read_bytes())
+    (attribute,) = certificate.subject
+    return attribute.value
+
+
+def test_a_missing_machine_refuses_the_launch_and_says_what_would_start_it(
+    run, one_is_missing, capfd
+):
+    assert run.launch(detach=True) == 1
+    warning, *said = capfd.readouterr().err.splitlines()
+    assert warning.startswith("warning: learner-0 is at localhost, which is another machine on ")
+    assert said[0].startswith(f"{NOBODY}: nothing answers")
+    assert said[1].startswith("--min_actors=2 starts the run without them")
+    assert not (run.logdir / "launch_id").exists()
+
+
+def test_a_run_starts_with_those_who_are_there_and_takes_in_the_rest(run, one_is_missing, capfd):
+    def open_the_door_then_finish(status):
+        if status is None:
+            return
+        one_is_missing.touch()
+        if "actor 2 is up" in run.log("actor-2"):
+            (run.project / "finish").touch()
+
+    assert run.launch(open_the_door_then_finish, min_actors=2) == 0
+    assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
+    assert f"{NOBODY}: joined the run" in run.display.notes
+
+
+def test_a_launch_that_is_stopped_does_not_start_without_those_who_come_late(
+    run, one_is_missing, capfd, monkeypatch
+):
+    """A machine that refuses a stopped launch counted as one that is not there."""
+    one_is_missing.touch()
+    start = Launcher.start
+
+    def start_after_stop(launcher, runner):
+        if runner.node.name == NOBODY:
+            wait_until(lambda: run.node() is not None)
+            run.command("stop")
+        start(launcher, runner)
+
+    monkeypatch.setattr(Launcher, "start", start_after_stop)
+    assert run.launch(detach=True, min_actors=1) == 1
+    assert "\nthe launch was stopped; launch the run again" in capfd.readouterr().err
+    assert living_pids(run.node()) == {}
+
+
+def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, capfd):
+    """Among the rows of hundreds of processes, the one that had failed was hard to find."""
+    assert run.launch(detach=True, min_actors=1) == 0
+    wait_until((run.logdir / "status.json").exists)
+
+    def rows(*words, status=1):
+        capfd.readouterr()
+        assert run.command("status", *words) == status
+        return {line.split("  ")[0] for line in capfd.readouterr().out.splitlines()[2:]}
+
+    everything = {"process", "learner-0", "actor-0", "actor-1", "actor-2"}
+    unreachable = f"{NOBODY}: nothing answers SSH at {NOBODY}:22"
+    assert rows() == {*everything, unreachable}
+    assert rows("--problems") == {"process", "actor-2", unreachable}
+    assert rows("actor-1", NOBODY) == {"process", "actor-1", "actor-2", unreachable}
+    assert rows("actor-1", "--problems") == {"no process needs attention", unreachable}
+    run.command("status", "actor-1")
+    assert capfd.readouterr().out.splitlines()[:2] == [
+        "learners: 1 running; actors: 2 running, 1 unknown; 5,678 agent steps/s; "
+        "1 of 2 machine(s) answer",
+        "training: 1 of 9 frames; mean return 1.00",
+    ]
+    assert run.command("status", "actor-1", "actor-7") == 2
+    assert capfd.readouterr().err == (
+        "actor-7: no such process or machine; this run has learner-0, actor-0 to actor-2 on "
+        f"this machine, {NOBODY}\n"
+    )
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    assert rows("--problems", status=0) == {"no process needs attention"}
+    run.command("stop")
+
+
+def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, capfd):
+    assert run.launch(detach=True, min_actors=1) == 0
+    assert "started 3 processes on 1 machine(s); " in capfd.readouterr().out
+    assert run.command("restart", NOBODY) == 1
+    assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
+    assert run.command("stop") == 0
+    assert living_pids(run.node()) == {}
+
+
+def add_learner(run, place):
+    header, *rows = run.csv.read_text().splitlines()
+    rows.insert(place, f"learner,127.0.0.1,8002,,{run.project},{sys.executable},{NOBODY}")
+    run.csv.write_text("\n".join([header, *rows]).replace("localhost", "127.0.0.1") + "\n")
+
+
+def test_a_run_starts_without_a_learner_that_is_missing(run, one_is_missing, capfd):
+    add_learner(run, 1)
+    assert run.launch(detach=True, min_actors=1) == 1
+    capfd.readouterr()
+    assert run.launch(detach=True, min_actors=1, min_learners=2) == 1
+    assert "--min_learners=1 starts the run without them" in capfd.readouterr().err
+    assert run.launch(detach=True, min_actors=1, min_learners=1) == 0
+    assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
+    names = [process.name for process in load(run.logdir).plan.processes]
+    assert names == ["learner-0", "learner-1", "actor-0", "actor-1", "actor-2"]
+    wait_until(lambda: run.state("learner-0").state == "running")
+    assert "learner-0 of 2 learners start without learner-1" in run.log("supervisor-node-here")
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
+
+
+def test_the_learner_whose_machine_has_the_checkpoints_is_needed(run, one_is_missing, capfd):
+    add_learner(run, 0)
+    assert run.launch(detach=True, min_actors=1, min_learners=1) == 1
+    assert "learner-0 is needed" in capfd.readouterr().err
+    assert not (run.logdir / "launch_id").exists()
+
+
+@pytest.mark.faults
+def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_missing, tmp_path):
+    """It was called reachable, and its actors running."""
+    one_is_missing.touch()
+    there = run.project / "there"
+    killed: list[str] = []
+
+    def kill(name):
+        state = read_state(state_path(there, f"node-{NOBODY}"))
+        assert state is not None
+        killed.append(name)
+        os.kill(living_pids(state)[name], signal.SIGKILL)
+        return state
+
+    def lose_its_disk(status):
+        if not killed and "actor 2 is up" in run.log("actor-2"):
+            kill("actor-2")
+        if len(killed) == 1 and run.display.notes:  # so the launcher has looked at it
+            state = kill("supervisor")
+            (socket,) = tmp_path.glob("tmux/*/default")
+            subprocess.run(["tmux", "-S", str(socket), "kill-server"], check=True)
+            wait_until(lambda: not living_pids(state))
+            shutil.rmtree(there)
+        if f"{NOBODY}: joined the run" in run.display.notes:
+            (run.project / "finish").touch()
+
+    assert run.launch(lose_its_disk) == 0
+    lost = f"{NOBODY}: has nothing of the run any more; starting it there again"
+    assert run.display.notes[1:] == [lost, f"{NOBODY}: joined the run"]
+
+
+@pytest.mark.faults
+def test_a_machine_that_is_joining_when_the_run_ends_starts_nothing(
+    run, one_is_missing, monkeypatch
+):
+    """Its actors looked for a learner that had ended."""
+    start = Launcher.start
+    late: list[str] = []
+
+    def start_late(launcher, runner):
+        if runner.node.name != NOBODY:
+            return start(launcher, runner)
+        (run.project / "fail").touch()
+        cancelled = cancelled_path(run.project / "there", f"node-{NOBODY}")
+        wait_until(lambda: run.display.final or cancelled.exists())
+        try:
+            late.append(f"started: {start(launcher, runner)}")
+        except ClusterError as error:
+            late.append(str(error))
+            raise
+
+    monkeypatch.setattr(Launcher, "start", start_late)
+    monkeypatch.setattr(supervision, "LEARNER_RESTARTS", 0)
+    assert run.launch(lambda _: one_is_missing.touch(), min_actors=2) == 1
+    wait_until(lambda: late)
+    assert f"{NOBODY}: the launch was interrupted" in late[0]

@@ -1,0 +1,159 @@
+"""`frontend setup`: copies the project and installs its packages, behind a real sshd."""
+
+import contextlib
+import importlib.metadata
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from impala_tf.cluster import requirements
+from impala_tf.cluster.plan import REMOTE_PYTHON
+from impala_tf.cluster.runner import ClusterError, LocalRunner
+from impala_tf.cluster.setup import wrong_packages
+from tests.helpers.disks import fill, mounted
+from tests.helpers.machine_setup import Setup
+from tests.helpers.runs import PROJECT
+from tests.helpers.sshd import running_sshd, trust
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_project_is_copied_and_its_packages_are_installed(setup, small_project, tmp_path):
+    workdir = tmp_path / "there; $(touch x)"
+    assert setup.run().startswith("ready: 1 packages as pinned")
+    assert (workdir / "impala_tf" / "a.py").read_text() == "A = 1\n"
+    assert setup.version("iniconfig") == "2.1.0"
+    python = (workdir / ".venv" / "bin" / "python").lstat().st_mtime_ns
+    (small_project / "impala_tf" / "a.py").write_text("A = 2\n")
+    assert setup.run(extras=("worlds",)).startswith("ready: 2 packages")
+    assert (workdir / "impala_tf" / "a.py").read_text() == "A = 2\n"
+    assert setup.version("toolz") == "1.0.0"
+    assert (workdir / ".venv" / "bin" / "python").lstat().st_mtime_ns == python, "made again"
+    (small_project / requirements.CONSTRAINTS).write_text("iniconfig==99.0\n")
+    with pytest.raises(ClusterError, match="iniconfig"):
+        setup.run()
+
+
+def test_what_the_users_own_interpreter_lacks_is_reported(sshd, home, small_project, tmp_path):
+    (small_project / requirements.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
+    made = Setup(sshd, small_project, tmp_path / "there", python=sys.executable)
+    with pytest.raises(ClusterError, match=r"has iniconfig .* instead of 0.0.1; install the"):
+        made.run()
+    made.runner.close()
+
+
+def test_pip_installs_what_uv_does_not_find(home, small_project, tmp_path):
+    """Only pip knows the indexes and links of pip's own configuration."""
+    with zipfile.ZipFile(tmp_path / "lonely-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("lonely.py", "")
+        for name, text in {
+            "METADATA": "Metadata-Version: 2.1\nName: lonely\nVersion: 1.0\n",
+            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }.items():
+            wheel.writestr(f"lonely-1.0.dist-info/{name}", text)
+    toml = small_project / "pyproject.toml"
+    toml.write_text(toml.read_text().replace("iniconfig", "lonely"))
+    (small_project / requirements.CONSTRAINTS).write_text("lonely==1.0\n")
+    (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {tmp_path}\n")
+    variables = f"PIP_CONFIG_FILE={tmp_path}/pip.conf UV_OFFLINE=1"
+    with running_sshd(tmp_path / "sshd", environment=variables) as configured:
+        made = Setup(configured, small_project, tmp_path / "there")
+        assert made.run().startswith("ready: ")
+        assert made.version("lonely") == "1.0"
+        made.runner.close()
+
+
+def test_uv_is_sent_once_and_whole(setup, tmp_path):
+    setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
+    installer = setup.installer()
+    installer.copy_uv(setup.runner)
+    uv = tmp_path / "there; $(touch x)" / ".uv" / "uv"
+    assert uv.read_bytes() == Path(find_uv_bin()).read_bytes()
+    written = uv.stat().st_ino
+    installer.copy_uv(setup.runner)
+    assert uv.stat().st_ino == written, "it went twice"
+
+
+def test_why_a_machine_does_not_take_a_large_file_is_said(setup):
+    setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
+    setup.runner.run(["touch", ".uv"])
+    with pytest.raises(ClusterError, match=r"node1: mkdir: .*\.uv"):
+        setup.run()
+
+
+@pytest.mark.faults
+def test_a_full_disk_is_one_line(setup, small_project, tmp_path):
+    for number in range(9):
+        (small_project / "impala_tf" / f"large{number}.py").write_text("#" * 10_000)
+    with mounted(tmp_path / "there; $(touch x)") as disk:
+        fill(disk)
+        with pytest.raises(ClusterError, match=r"^node1: tar: .*No space left on device$") as error:
+            setup.run()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("line", "is_right"), [("", False), ("built_for = 'this'", True)])
+def test_a_horovod_without_the_patch_counts_as_wrong(setup, tmp_path, line, is_right):
+    """Its version is the pinned one, so `setup` left it as it was, and learners hung."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/*/site-packages")
+    (site / "horovod").mkdir()
+    (site / "horovod" / "__init__.py").write_text(line)
+    (site / "horovod-0.28.1.dist-info").mkdir()
+    (site / "horovod-0.28.1.dist-info" / "METADATA").write_text("Name: horovod\nVersion: 0.28.1\n")
+    python = str(venv / "bin" / "python")
+    here = LocalRunner(setup.runner.node._replace(workdir=str(tmp_path), python=python))
+    found = wrong_packages(here, {"horovod": "0.28.1"})
+    assert found == ([] if is_right else ["horovod 0.28.1 without the patch of install_horovod.sh"])
+
+
+def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp_path, monkeypatch):
+    """They run in the project's folder, and get no PYTHONPATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/mine:ours")
+    here = LocalRunner(setup.runner.node._replace(workdir="/"))
+    told = here.run(["printenv", "IMPALA_TF_MODULES"]).text.strip()
+    assert told == f"{tmp_path}:/mine:{tmp_path}/ours"
+
+
+def test_an_interrupted_setup_leaves_nothing_running(home, small_project, tmp_path):
+    """Ctrl-C left pip running on the machines; one that is slow holds up no other."""
+    with contextlib.ExitStack() as stack:  # an index that never answers
+        index = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = f"UV_DEFAULT_INDEX=http://127.0.0.1:{index.getsockname()[1]}/"
+        slow = stack.enter_context(running_sshd(tmp_path / "slow", environment=address))
+        trust(slow)
+        quick = slow.node(workdir=str(tmp_path / "quick"))._replace(name="quick")
+        nodes = (slow.node(workdir=str(tmp_path / "there"), python=REMOTE_PYTHON), quick)
+        version = importlib.metadata.version("iniconfig")
+        (small_project / requirements.CONSTRAINTS).write_text(f"iniconfig=={version}\n")
+        program = (
+            "import pathlib; from impala_tf.cluster.setup import *; from impala_tf.cluster.plan "
+            "import *; from impala_tf.cluster.node.state import ProcessSpec\n"
+            f"nodes = {nodes}\n"
+            "specs = tuple(ProcessSpec(f'actor-{k}', n.name, ()) for k, n in enumerate(nodes))\n"
+            f"root = pathlib.Path({str(small_project)!r})\n"
+            "set_up(Plan('impala', nodes, specs, ()), {}, root=root)"
+        )
+        process = stack.enter_context(subprocess.Popen(
+            [sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+        ))  # fmt: skip
+        assert process.stdout is not None
+        index.settimeout(120)
+        asked, _ = index.accept()
+        with asked:
+            assert asked.recv(1000).startswith(b"GET /iniconfig/")
+            assert any(line.startswith("quick: ready") for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            asked.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                assert asked.recv(1000) == b"", "uv still waits for the index"
+        assert process.wait(30) != 0

@@ -1,0 +1,35 @@
+"""The windows of a run's tmux session."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from impala_tf.cluster.node.tmux import RunSession
+from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
+from tests.helpers.waiting import wait_until
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
+def test_a_window_runs_its_command_byte_for_byte_and_stays(
+    shell: str, private_tmux: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the login shell is, and also if the launcher itself is inside tmux."""
+    monkeypatch.setenv("SHELL", str(shutil.which(shell)))
+    monkeypatch.setenv("TMUX", f"{tmp_path}/elsewhere,1,0")
+    session = RunSession("impala")
+    assert session.windows() == []
+    command = [sys.executable, "-c", KEEP_ARGUMENTS, *HOSTILE]
+    session.open("actor-0", ["env", "-C", str(tmp_path), *command], "run")
+    session.open("actor-1", ["sh", "-c", "echo out of memory; exit 3"], "run")
+    session.open("mine", ["sleep", "1000"], "")
+    wait_until((tmp_path / "arguments.json").exists)
+    wait_until(lambda: [each.dead for each in session.windows()] == [False, True, False])
+    assert json.loads((tmp_path / "arguments.json").read_text())[0] == HOSTILE
+    assert session.last_line("actor-1") == "out of memory"
+    session.close("run")
+    assert [(each.name, each.run_id) for each in session.windows()] == [("mine", "")]
