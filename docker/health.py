@@ -44,9 +44,7 @@ def note_about(
       **learner: of a learner, which has a supervisor: "status": its status file, "address":
         host:port, "ca": file of its CA certificate, "name": its TLS name.
     """
-    return {
-        "heartbeats": dict(heartbeats), "supervisor": supervisor and str(supervisor), **learner
-    }  # fmt: skip
+    return {"heartbeats": dict(heartbeats), "supervisor": supervisor and str(supervisor), **learner}
 
 
 def trouble(note: dict[str, Any], uptime_s: float, answer_s: float = 5.0) -> str:

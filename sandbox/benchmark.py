@@ -147,8 +147,10 @@ def speed(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
         {each.name: functools.partial(speed_of, each, options.seconds) for each in compared},
     )
     after = environments_alone(shared)
-    print(f"environments alone, on {cores_here()} cores: {before:,.0f} agent steps/s before,"
-          f" {after:,.0f} after; the first keeps {2 * first / (before + after):.2f}")  # fmt: skip
+    print(
+        f"environments alone, on {cores_here()} cores: {before:,.0f} agent steps/s before,"
+        f" {after:,.0f} after; the first keeps {2 * first / (before + after):.2f}"
+    )
 
 
 def environments_alone(flags: list[str]) -> float:
@@ -191,8 +193,10 @@ def start(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
                 job = re.search(r"--job_name=(\w+)", " ".join(process.cmdline()))
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 most = re.search(r"VmHWM:\s+(\d+)", status)
-                print(f"{job[1] if job else 'starter':8} {pss_mib(process.pid):7,.0f} MiB,"
-                      f" at most {int(most[1]) / 1024 if most else 0:,.0f} MiB")  # fmt: skip
+                print(
+                    f"{job[1] if job else 'starter':8} {pss_mib(process.pid):7,.0f} MiB,"
+                    f" at most {int(most[1]) / 1024 if most else 0:,.0f} MiB"
+                )
 
 
 def has_reached(logdir: Path, name: Literal["agent_steps", "actors"], count: int) -> bool:
@@ -223,9 +227,16 @@ def synchronization(options: argparse.Namespace, shared: list[str], groups: Grou
 
     The network, environments, batches and loss are the same.
     """
-    common = ["--algorithm=impala", "--agent_name=ShallowConvNetAgent", "--num_actors=4",
-              "--envs_per_actor=4", "--batch_size=16", "--unroll_length=20",
-              "--updates_per_batch=1", "--observation_normalization=none"]  # fmt: skip
+    common = [
+        "--algorithm=impala",
+        "--agent_name=ShallowConvNetAgent",
+        "--num_actors=4",
+        "--envs_per_actor=4",
+        "--batch_size=16",
+        "--unroll_length=20",
+        "--updates_per_batch=1",
+        "--observation_normalization=none",
+    ]
     settings = {
         "IMPALA": [],
         "IMPALA, dynamic batching": ["--inference=learner"],
@@ -299,9 +310,11 @@ def scale(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
                 rows = many_runs.rows(logdir)[before:]
                 lag = float(rows[-1]["policy_lag_mean"])
                 threads = psutil.Process(learner.pid).num_threads()
-                print(f"{count} actors: {steps_per_s(rows):,.0f} agent steps/s, policy lag"
-                      f" {lag:.0f}, {pss_mib(learner.pid):,.0f} MiB, {threads} threads",
-                      flush=True)  # fmt: skip
+                print(
+                    f"{count} actors: {steps_per_s(rows):,.0f} agent steps/s, policy lag"
+                    f" {lag:.0f}, {pss_mib(learner.pid):,.0f} MiB, {threads} threads",
+                    flush=True,
+                )
             learner.kill()
             learner.wait()
             learner = start_learner()
@@ -440,25 +453,50 @@ def peers(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
 
 def contestants_of(options: argparse.Namespace, flags: list[str]) -> dict[str, Contestant]:
     """Returns this project and the peers that were named."""
-    ours = [sys.executable, str(many_runs.SCRIPT), LEVEL, *ENDLESS,
-            f"--agent_name={options.agent_name}", "--logdir=run", *flags]  # fmt: skip
+    ours = [
+        sys.executable,
+        str(many_runs.SCRIPT),
+        LEVEL,
+        *ENDLESS,
+        f"--agent_name={options.agent_name}",
+        "--logdir=run",
+        *flags,
+    ]
     contestants = {"ours": Contestant(ours, own_points)}
     if options.sample_factory:
         network = {"NatureAgent": "convnet_atari", "ResNetAgent": "resnet_impala"}
         # The fastest tried settings on two cores; its defaults are four epochs per batch.
         own = ["--batch_size=512", "--num_epochs=1", "--num_batches_per_epoch=1"]
         if options.to_return is not None:
-            own = ["--batch_size=256", "--num_batches_per_epoch=4", "--num_epochs=4",
-                   "--normalize_input=True", "--normalize_returns=True",
-                   "--learning_rate=0.00025"]  # fmt: skip
+            own = [
+                "--batch_size=256",
+                "--num_batches_per_epoch=4",
+                "--num_epochs=4",
+                "--normalize_input=True",
+                "--normalize_returns=True",
+                "--learning_rate=0.00025",
+            ]
         command = [
-            options.sample_factory, "-m", "sf_examples.atari.train_atari", "--env=atari_pong",
-            "--experiment=peer", "--train_for_env_steps=1000000000", "--device=cpu",
-            "--num_workers=2", "--num_envs_per_worker=16", "--worker_num_splits=2",
-            "--async_rl=True", "--serial_mode=False", "--batched_sampling=False", "--rollout=32",
-            "--summaries_use_frameskip=False", "--save_every_sec=100000", "--train_dir=.",
-            f"--encoder_conv_architecture={network[options.agent_name]}", *own,
-        ]  # fmt: skip
+            options.sample_factory,
+            "-m",
+            "sf_examples.atari.train_atari",
+            "--env=atari_pong",
+            "--experiment=peer",
+            "--train_for_env_steps=1000000000",
+            "--device=cpu",
+            "--num_workers=2",
+            "--num_envs_per_worker=16",
+            "--worker_num_splits=2",
+            "--async_rl=True",
+            "--serial_mode=False",
+            "--batched_sampling=False",
+            "--rollout=32",
+            "--summaries_use_frameskip=False",
+            "--save_every_sec=100000",
+            "--train_dir=.",
+            f"--encoder_conv_architecture={network[options.agent_name]}",
+            *own,
+        ]
         contestants["Sample Factory"] = Contestant(
             command, sample_factory_points, {"PYTHONPATH": "."}
         )
@@ -520,9 +558,12 @@ def compete(
     most_mib, end = 0.0, time.monotonic() + START_S
     with (folder / "out").open("w") as out:
         process = subprocess.Popen(
-            contestant.command, stdout=out, stderr=subprocess.STDOUT, cwd=folder,
+            contestant.command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
             env={**os.environ, **contestant.environ},
-        )  # fmt: skip
+        )
     try:
         while time.monotonic() < end and not first_with(points, to_return):
             time.sleep(3.0)
@@ -556,9 +597,12 @@ def parser() -> argparse.ArgumentParser:
     for run in COMMANDS:
         about = inspect.getdoc(run) or ""
         of[run.__name__] = command = commands.add_parser(
-            run.__name__, help=about.partition("\n")[0], description=about, allow_abbrev=False,
+            run.__name__,
+            help=about.partition("\n")[0],
+            description=about,
+            allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        )
         command.set_defaults(run=run)
         if run not in (parts, start):
             command.add_argument("--seconds", type=float, default=60.0, help="once it trains")

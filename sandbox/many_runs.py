@@ -101,8 +101,10 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
     """
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *flags, "--dry_run", "--fresh"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
     if done.returncode:
         sys.exit(done.returncode)
 

@@ -41,10 +41,18 @@ def stable_baselines3() -> None:
         LEVEL, n_envs=8, seed=1, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"}
     )
     agent = PPO(
-        "CnnPolicy", VecFrameStack(environments, 4), n_steps=128, n_epochs=4, batch_size=256,
-        learning_rate=lambda left: 2.5e-4 * left, clip_range=lambda left: 0.1 * left,
-        vf_coef=0.5, ent_coef=0.01, device="cpu", seed=1,
-    )  # fmt: skip
+        "CnnPolicy",
+        VecFrameStack(environments, 4),
+        n_steps=128,
+        n_epochs=4,
+        batch_size=256,
+        learning_rate=lambda left: 2.5e-4 * left,
+        clip_range=lambda left: 0.1 * left,
+        vf_coef=0.5,
+        ent_coef=0.01,
+        device="cpu",
+        seed=1,
+    )
     agent.learn(10_000_000, callback=Printing())
 
 
@@ -58,9 +66,11 @@ def rllib() -> None:
     ray.init(num_cpus=4, include_dashboard=False)
     register_env("game", _rllib_game)
     network = DefaultModelConfig(
-        conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]], conv_activation="relu",
-        head_fcnet_hiddens=[512], vf_share_layers=True,
-    )  # fmt: skip
+        conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+        conv_activation="relu",
+        head_fcnet_hiddens=[512],
+        vf_share_layers=True,
+    )
     config = (
         IMPALAConfig()
         .environment("game")

@@ -174,9 +174,9 @@ class Population:
                 if history
                 else first_generation(self._members, self._space, draw)
             )
-            history.append([
-                done.get((number, member.number)) or self._trained(member) for member in planned
-            ])  # fmt: skip
+            history.append(
+                [done.get((number, member.number)) or self._trained(member) for member in planned]
+            )
             if all(member.score == -math.inf for member in history[-1]):
                 sys.exit(
                     "no member has a return; once the reason above is mended, the same command"

@@ -217,10 +217,12 @@ def main(arguments: list[str]) -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # its warnings are tracebacks of trials
     many_runs.refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
     study = optuna.create_study(
-        study_name="sweep", storage=f"sqlite:///{options.folder}/study.db", load_if_exists=True,
+        study_name="sweep",
+        storage=f"sqlite:///{options.folder}/study.db",
+        load_if_exists=True,
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
-    )  # fmt: skip
+    )
     # A resumed sampler with the same seed would draw the same values again.
     study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
     sweep = Sweep(options.folder, spaces, flags)

@@ -214,8 +214,9 @@ def _given_for(logdir: str | os.PathLike[str], checkpoint: str, trust: bool, **f
 
 def _of_one_level(player: Player) -> Player:
     if len(player.spec.levels) > 1:
-        raise ConfigError(f"--logdir={player.logdir.path}: learned several levels; play them with"
-                          " `impala test`")  # fmt: skip
+        raise ConfigError(
+            f"--logdir={player.logdir.path}: learned several levels; play them with `impala test`"
+        )
     return player
 
 

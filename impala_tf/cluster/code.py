@@ -113,8 +113,9 @@ def load(logdir: Path, wanted: str) -> bytes:
 
 def with_code(plan: Plan, name: str) -> Plan:
     """Returns a plan whose other machines use this code. This machine uses the project itself."""
-    nodes = (node if node.is_local else node._replace(code=f"{PARENT}/{name}")
-             for node in plan.nodes)  # fmt: skip
+    nodes = (
+        node if node.is_local else node._replace(code=f"{PARENT}/{name}") for node in plan.nodes
+    )
     return plan._replace(nodes=tuple(nodes))
 
 

@@ -216,8 +216,11 @@ def _reach(plan: Plan, runners: Sequence[CommandRunner]) -> list[Finding]:
                     ports[address] = port
 
         def connect(runner: CommandRunner) -> dict[str, str]:
-            want = [[host, ports[host, port]] for host, port in wanted[runner.node.name]
-                    if (host, port) in ports]  # fmt: skip
+            want = [
+                [host, ports[host, port]]
+                for host, port in wanted[runner.node.name]
+                if (host, port) in ports
+            ]
             return run_probe(runner, "reach", {"addresses": want, "token": token})
 
         reached = on_all([each for each in runners if wanted.get(each.node.name)], connect)

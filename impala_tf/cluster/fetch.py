@@ -74,10 +74,22 @@ def _copy_folder(
 ) -> int:
     """Copies files to the folder `aside`; moves each to the target once it is complete."""
     where = f"{runner.node.name}: {runner.node.logdir}"
-    command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
-               "--exclude=./.mirror-*", f"--exclude=./{code.NAME}", "--hard-dereference",
-               "--ignore-failed-read", "--warning=no-file-changed", "-C", runner.node.logdir,
-               part]  # fmt: skip
+    command = [
+        "tar",
+        "-c",
+        "-f",
+        "-",
+        "--exclude=./credentials",
+        "--exclude=*.lock",
+        "--exclude=./.mirror-*",
+        f"--exclude=./{code.NAME}",
+        "--hard-dereference",
+        "--ignore-failed-read",
+        "--warning=no-file-changed",
+        "-C",
+        runner.node.logdir,
+        part,
+    ]
     running = runner.start(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
     sent = count = size = 0
     try:

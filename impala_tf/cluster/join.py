@@ -87,10 +87,15 @@ def supervisor_of(given: Given, echo: bool = False, **more: Any) -> NodeSupervis
                 f"--logdir={logdir}: {error}; stop it, or give another --logdir or --task"
             ) from None
         orders = files.new_orders(
-            hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16], node, logdir,
-            processes, credentials=str(credentials), max_hours=given.cluster.max_hours,
-            end_command=given.cluster.end_command, **more,
-        )  # fmt: skip
+            hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16],
+            node,
+            logdir,
+            processes,
+            credentials=str(credentials),
+            max_hours=given.cluster.max_hours,
+            end_command=given.cluster.end_command,
+            **more,
+        )
         files.write(path, orders)
         return NodeSupervisor(path, echo=echo, alive=alive)
 

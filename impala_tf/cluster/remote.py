@@ -199,9 +199,12 @@ class _ProxySocket(socket.socket):
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         with other:
             self._process = subprocess.Popen(
-                command, stdin=other.fileno(), stdout=other.fileno(), stderr=self._errors,
+                command,
+                stdin=other.fileno(),
+                stdout=other.fileno(),
+                stderr=self._errors,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def close(self) -> None:
         """Ends the command, and waits for it."""

@@ -202,9 +202,13 @@ class LocalRunner(CommandRunner):
 
     def _start(self, command: list[str]) -> Running:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=self._environment, start_new_session=True,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment,
+            start_new_session=True,
+        )
         stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
         return Running(stdin, output, process.wait)
 

@@ -26,8 +26,17 @@ from impala_tf.machine.supervision import OVER, ProcessState
 from impala_tf.monitoring.metrics import bottleneck_of
 from impala_tf.printable import printable_parts
 
-COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
-           "last contact", "detail")  # fmt: skip
+COLUMNS = (
+    "process",
+    "host",
+    "state",
+    "uptime",
+    "restarts",
+    "agent steps/s",
+    "parameter lag",
+    "last contact",
+    "detail",
+)
 Status = Mapping[str, Any]
 """The status.json of a learner."""
 _TABLE_WIDTH = 140
@@ -251,8 +260,11 @@ def run_in(logdir: Path, is_there: bool) -> Run:
       is_there: whether its job is running. If not, its processes may have been killed.
     """
     nodes = files.read_states(logdir)
-    seen = [see(each, "", node.now_unix_s, is_there) for node in nodes
-            for each in node.processes.values()]  # fmt: skip
+    seen = [
+        see(each, "", node.now_unix_s, is_there)
+        for node in nodes
+        for each in node.processes.values()
+    ]
     path = Logdir(logdir).status()
     status = parse_status(path.read_text(errors="replace")) if path.is_file() else None
     seen.sort(key=lambda each: (not is_learner(each.name), len(each.name), each.name))

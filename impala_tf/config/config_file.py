@@ -115,11 +115,13 @@ def _check_trusted(
         or confirmed(f"{file} sets {settings}. Use it?")
     ):
         return
-    raise ConfigError([
-        f"{places[name]}: {name}: may run somebody's code, or reach other machines and folders; if"
-        " you trust the file, add --trust_level_module"
-        for name in asked
-    ])  # fmt: skip
+    raise ConfigError(
+        [
+            f"{places[name]}: {name}: may run somebody's code, or reach other machines and folders; if"
+            " you trust the file, add --trust_level_module"
+            for name in asked
+        ]
+    )
 
 
 def confirmed(question: str) -> bool:

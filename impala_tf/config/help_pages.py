@@ -38,13 +38,18 @@ OTHER_COMMANDS = {
 def overview(prog: str) -> str:
     """Returns what `impala --help` prints: the commands."""
     rows = (COMMANDS | OTHER_COMMANDS).items()
-    return "\n".join([
-        "IMPALA: trains agents on this machine or on a cluster, evaluates them, compares runs.",
-        "", f"usage: {prog} COMMAND [--flag=VALUE ...]", "",
-        *(f"  {name:<12}{about}" for name, about in rows), "",
-        f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the values "
-        "of the\nlevel that --level_name names. --version prints the versions.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "IMPALA: trains agents on this machine or on a cluster, evaluates them, compares runs.",
+            "",
+            f"usage: {prog} COMMAND [--flag=VALUE ...]",
+            "",
+            *(f"  {name:<12}{about}" for name, about in rows),
+            "",
+            f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the values "
+            "of the\nlevel that --level_name names. --version prints the versions.",
+        ]
+    )
 
 
 def page(
@@ -62,10 +67,13 @@ def page(
     about = COMMANDS[command]
     width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
     parser = argparse.ArgumentParser(
-        prog, f"{prog} [--flag=VALUE ...]", add_help=False, allow_abbrev=False,
+        prog,
+        f"{prog} [--flag=VALUE ...]",
+        add_help=False,
+        allow_abbrev=False,
         description=f"{about[0].upper()}{about[1:]}.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, 2, _COLUMN, width),
-    )  # fmt: skip
+    )
     titles = {name: (name, inspect.getdoc(cls)) for name, cls in GROUPS.items()}
     if not everything:
         titles = dict.fromkeys(GROUPS, ("flags that matter most", None))

@@ -104,8 +104,10 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     # `alone` comes first: the flags of someone else's run are checked before its modules are
     # trusted, so the check must not import an algorithm.
     if alone and actors_wait(flags["algorithm"], flags["synchronization"]):
-        lines.append("--job_name=learner: actors wait for updates, so this needs --actor_hosts, or"
-                     " a --batch_size that is the number of its actors' environments")  # fmt: skip
+        lines.append(
+            "--job_name=learner: actors wait for updates, so this needs --actor_hosts, or"
+            " a --batch_size that is the number of its actors' environments"
+        )
     lines += [
         f"--{name}: the command that starts the whole run takes it; leave --job_name out"
         for name in ("fresh", "workers_csv_path")
@@ -129,8 +131,10 @@ def _launch_problems(flags: dict[str, Any]) -> list[str]:
                 hint = " (a level is --level_name)" if flag == "env" and not equals else ""
                 lines.append(f"--{flag}={name}: must be {wanted}{hint}")
         if flags[flag] and not flags["workers_csv_path"]:
-            lines.append(f"--{flag}: only with --workers_csv_path; a run on this machine has the"
-                         " variables of this shell")  # fmt: skip
+            lines.append(
+                f"--{flag}: only with --workers_csv_path; a run on this machine has the"
+                " variables of this shell"
+            )
     return lines
 
 
@@ -156,8 +160,9 @@ def _engine_problems(flags: dict[str, Any]) -> list[str]:
         if flags[name]
     ]
     unused = {
-        "slurm": ("min_actors",), "ray": ("min_actors", "min_learners", "end_command"),
-    }  # fmt: skip
+        "slurm": ("min_actors",),
+        "ray": ("min_actors", "min_learners", "end_command"),
+    }
     lines += [
         f"--{name}: --engine={engine} does not use it; leave the flag out"
         for name in unused.get(engine, ())
@@ -212,8 +217,10 @@ def check_network(config: Config) -> None:
     """Raises ConfigError if --width_scale or --layer_norm would not change the network."""
     name, is_scaled = config.agent.agent_name, config.agent.width_scale != 1
     if is_scaled and composition(name).torso.takes != "images":
-        raise ConfigError(f"--width_scale={config.agent.width_scale}: changes only the convolutions"
-                          f" of the named agents for images, not {name}; leave it out")  # fmt: skip
+        raise ConfigError(
+            f"--width_scale={config.agent.width_scale}: changes only the convolutions"
+            f" of the named agents for images, not {name}; leave it out"
+        )
     if config.agent.layer_norm and plug_ins.is_own(name):
         raise ConfigError(f"--layer_norm: does not change {name}; give --no_layer_norm")
 

@@ -25,9 +25,14 @@ from impala_tf.types import LARGEST, AgentOutput, ArraySpec, EnvironmentSpec, En
 
 FORMAT = 1
 _KINDS: dict[str, type] = {
-    "flags": dict, "level": dict, "agent_name": str, "algorithm": str, "environment_frames": int,
-    "core_state": list, "has_q_values": bool,
-}  # fmt: skip
+    "flags": dict,
+    "level": dict,
+    "agent_name": str,
+    "algorithm": str,
+    "environment_frames": int,
+    "core_state": list,
+    "has_q_values": bool,
+}
 _LARGEST_STATE = 2**20  # numbers in a part of a core state
 MODEL = "model.tflite"
 EVALUATION = "evaluation.json"

@@ -77,8 +77,10 @@ class Senders:
                 _log.warning(
                     "%s: an update was skipped, as numbers that it sent gave gradients that are not"
                     " finite; its unrolls are refused for %.0f s, and again if it happens again",
-                    actor, REFUSED_S, extra=FOR_USER,
-                )  # fmt: skip
+                    actor,
+                    REFUSED_S,
+                    extra=FOR_USER,
+                )
         return True
 
     def _actors_in(self, minibatch: Any) -> tuple[list[str], list[str]]:

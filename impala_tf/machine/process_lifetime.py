@@ -235,8 +235,11 @@ def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
         left = [each for each in threading.enumerate() if not (each.daemon or _is_waited_for(each))]
         if names := {thread.name for thread in left}:
             try:
-                print(f"ending without threads that still run: {', '.join(sorted(names))}",
-                      file=sys.stderr, flush=True)  # fmt: skip
+                print(
+                    f"ending without threads that still run: {', '.join(sorted(names))}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 sys.stdout.flush()
             finally:  # even if the terminal is gone
                 os._exit(status)

@@ -45,8 +45,13 @@ _ROW_S = 2.0
 _START_S = 300.0
 
 _OF_A_REAL_RUN = (
-    "track", "callbacks", "stop_at_return", "eval_every", "video_every", "start_from",
-)  # fmt: skip
+    "track",
+    "callbacks",
+    "stop_at_return",
+    "eval_every",
+    "video_every",
+    "start_from",
+)
 """Flags that do something besides training, such as writing elsewhere, or that end a run."""
 
 
@@ -105,9 +110,14 @@ def _medians_of_run(flags: list[str]) -> dict[str, float]:
       ConfigError: the run has ended, or is too slow; with the last lines of its output.
     """
     with tempfile.TemporaryDirectory(prefix="impala_tf-benchmark-") as folder:
-        command = [sys.executable, *user_commands.program(), *flags, f"--logdir={folder}/run",
-                   f"--metrics_interval_s={_ROW_S:g}",
-                   "--total_environment_frames=1000000000000"]  # fmt: skip
+        command = [
+            sys.executable,
+            *user_commands.program(),
+            *flags,
+            f"--logdir={folder}/run",
+            f"--metrics_interval_s={_ROW_S:g}",
+            "--total_environment_frames=1000000000000",
+        ]
         # TF_CONFIG would give the run a role.
         environment = {k: v for k, v in os.environ.items() if k != tf_config.VARIABLE}
         with tempfile.TemporaryFile("w+") as output:

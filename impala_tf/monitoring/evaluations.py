@@ -14,8 +14,14 @@ from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 
 _GROUP = "eval"
-_SHOWN = ("return_mean", "return_std", "return_min", "return_max", "length_mean",
-          "normalized_return_mean")  # fmt: skip
+_SHOWN = (
+    "return_mean",
+    "return_std",
+    "return_min",
+    "return_max",
+    "length_mean",
+    "normalized_return_mean",
+)
 _MEANS = ("return_mean", "normalized_return_mean")  # also averaged over several levels
 
 

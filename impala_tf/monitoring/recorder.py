@@ -19,13 +19,20 @@ _SUMS = ("queue_size", "unrolls_refused", "unrolls_stale")
 _MAXIMA = ("policy_lag_max", "replay_steps", "learner_memory_mb", "actor_memory_mb")
 # Columns that each learner reports in addition to the statistics of its updates.
 _OF_LEARNERS = (
-    *_SUMS, "learner_idle_fraction", "learner_all_reduce_fraction", "replay_steps",
-    "learner_memory_mb", "actor_memory_mb",
-)  # fmt: skip
+    *_SUMS,
+    "learner_idle_fraction",
+    "learner_all_reduce_fraction",
+    "replay_steps",
+    "learner_memory_mb",
+    "actor_memory_mb",
+)
 # Columns that the display shows for each learner of several.
 _SHOWN_OF_LEARNERS = (
-    "policy_lag_mean", "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
-)  # fmt: skip
+    "policy_lag_mean",
+    "queue_size",
+    "learner_idle_fraction",
+    "learner_all_reduce_fraction",
+)
 _STARTING = 2  # updates that belong to the start
 _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
 

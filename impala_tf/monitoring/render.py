@@ -122,8 +122,9 @@ def troubles(status: Status) -> list[str]:
     lines = []
     if (away := status.get("away_learners")) and status["state"] not in FINAL_STATES:
         here = status.get("num_learners", 1)
-        names = [f"learner-{each['learner']} (since {_clock(each['since_unix_s'])})"
-                 for each in away]  # fmt: skip
+        names = [
+            f"learner-{each['learner']} (since {_clock(each['since_unix_s'])})" for each in away
+        ]
         all_of = here + len(away)
         lines.append(f"training with {here} of {all_of} learners; away: {', '.join(names)}")
     if status["state"] == "training" and (since_s := status.get("starving_since_unix_s")):

@@ -210,7 +210,14 @@ def _log_result(result: Result) -> None:
     frames = f"{result.environment_frames:,}"
     for row in result.rows:
         mean, played = f"mean return {row['return_mean']:.2f}", f"{row['episodes']} games"
-        _log.info("evaluation at %s frames: %s: %s in %s, %s; %s", frames, row["level_name"], mean,
-                  played, row["played"], row["protocol"])  # fmt: skip
+        _log.info(
+            "evaluation at %s frames: %s: %s in %s, %s; %s",
+            frames,
+            row["level_name"],
+            mean,
+            played,
+            row["played"],
+            row["protocol"],
+        )
     if result.video:
         _log.info("video: %s", result.video)

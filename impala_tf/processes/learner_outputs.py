@@ -113,8 +113,11 @@ class LearnerOutputs:
             _log.warning(
                 "the returns stay below %.2g, and --value_normalization=running has no unit below"
                 " %g: little is learned from them; scale the rewards with a wrapper"
-                " (--level_wrappers)", largest_return, MIN_STD, extra=FOR_USER,
-            )  # fmt: skip
+                " (--level_wrappers)",
+                largest_return,
+                MIN_STD,
+                extra=FOR_USER,
+            )
 
     def follow_checkpoint(self, checkpoint: Path) -> None:
         """Does what follows from a checkpoint. Each comes with a row."""

@@ -268,7 +268,12 @@ class MirrorUploads:
                         _log.info("%s: has the checkpoint at %s frames", self._mirror, frames)
             except ConfigError as error:
                 self._over = True
-                _log.error("%s: %s; is the run also running on another machine? No more checkpoints"
-                           " are copied", self._mirror, error, extra=FOR_USER)  # fmt: skip
+                _log.error(
+                    "%s: %s; is the run also running on another machine? No more checkpoints"
+                    " are copied",
+                    self._mirror,
+                    error,
+                    extra=FOR_USER,
+                )
             self._wake.wait(_RETRY_S)
             self._wake.clear()

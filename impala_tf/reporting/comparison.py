@@ -21,8 +21,12 @@ _TARGET_SHARE = 0.8
 _POINTS = 200
 # A run may resume with other values of these, but with them, it is not compared as the same.
 _OF_A_SETTING = {
-    "total_environment_frames", "num_actors", "envs_per_actor", "inference", "precision",
-}  # fmt: skip
+    "total_environment_frames",
+    "num_actors",
+    "envs_per_actor",
+    "inference",
+    "precision",
+}
 _NOT_OF_A_SETTING = (resuming.MAY_CHANGE - _OF_A_SETTING) | {"seed", "info_metrics"}
 
 Figure = Callable[[Run], float | None]

@@ -60,9 +60,12 @@ def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: s
         "whole": whole,
     }
     templates.globals |= {
-        "comparison": comparison, "comparisons": comparisons, "curves": curves,
-        "picture_name": picture_name, "table": table,
-    }  # fmt: skip
+        "comparison": comparison,
+        "comparisons": comparisons,
+        "curves": curves,
+        "picture_name": picture_name,
+        "table": table,
+    }
     return templates.get_template(name).render(
         levels=levels, exhibits=exhibits, written_by=written_by, now=time.time()
     )

@@ -20,9 +20,13 @@ UNKNOWN = "not recorded"
 _MOST_UNIX_S = 1e11  # later dates have no name
 # What a report needs of a run's flags; the run may be somebody else's.
 _KINDS = {
-    "agent_name": str, "algorithm": str, "learner_hosts": str, "level_name": str, "seed": int,
+    "agent_name": str,
+    "algorithm": str,
+    "learner_hosts": str,
+    "level_name": str,
+    "seed": int,
     "total_environment_frames": int,
-}  # fmt: skip
+}
 
 
 class Curve(NamedTuple):

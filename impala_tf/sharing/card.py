@@ -41,9 +41,13 @@ def text(
         _metadata(about, rows, evaluation["protocol"]), sort_keys=False, allow_unicode=True
     )
     environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined, autoescape=True, finalize=escape_in_markdown,
-    )  # fmt: skip
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        finalize=escape_in_markdown,
+    )
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         metadata=Markup(metadata),
         about=about,

@@ -175,11 +175,16 @@ def create(run: Run, takes: Mapping[str, Mapping[str, float]]) -> None:
     manager = (
         ray.remote(Manager)
         .options(
-            name=_MANAGER, namespace=run.namespace, lifetime="detached", max_restarts=-1,
-            max_concurrency=_THREADS, num_cpus=0, resources=_HEAD,
+            name=_MANAGER,
+            namespace=run.namespace,
+            lifetime="detached",
+            max_restarts=-1,
+            max_concurrency=_THREADS,
+            num_cpus=0,
+            resources=_HEAD,
         )
         .remote(run, takes)
-    )  # fmt: skip
+    )
     ray.get(manager.__ray_ready__.remote())
 
 

@@ -182,9 +182,15 @@ class Member:
             return False
         run, learners = self._run, self._learners
         given = command_line.parse(
-            [*run.flags, f"--job_name={self._job}", f"--task={self._task}", "--actors_per_node=1",
-             f"--learner_hosts={','.join(learners)}", f"--credentials={self._credentials}"]
-        )  # fmt: skip
+            [
+                *run.flags,
+                f"--job_name={self._job}",
+                f"--task={self._task}",
+                "--actors_per_node=1",
+                f"--learner_hosts={','.join(learners)}",
+                f"--credentials={self._credentials}",
+            ]
+        )
         supervisor = join.supervisor_of(
             given, workdir=self._workdir, started_unix_s=run.started_unix_s, started_boot_id=""
         )

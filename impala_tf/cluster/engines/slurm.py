@@ -123,8 +123,9 @@ def submit(given: Given, *_: object) -> int:
         install = user_commands.install_horovod(Path(sys.executable))
         print(
             f"warning: several learners need Horovod, which {sys.executable} does not have; run"
-            f" {install}", file=sys.stderr,
-        )  # fmt: skip
+            f" {install}",
+            file=sys.stderr,
+        )
     before = earlier(logdir, _NAME)
     if before is not None and (state := _queue(job(before, logdir), "%T")):
         raise trains_there(logdir, f"job {before.job['job']} is {state[0]} and")
@@ -196,8 +197,11 @@ def stop(job: Job) -> int:
 def _component(given: Given, nodes: int, *flags: str) -> str:
     options = [line for flag in flags if (line := _options(given, flag))]
     # Whole nodes, unless the user asks for cores; a node starts as many actors as it has cores.
-    whole = [] if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options)) else [
-        "--exclusive"]  # fmt: skip
+    whole = (
+        []
+        if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options))
+        else ["--exclusive"]
+    )
     lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue"]
     return "".join(f"#SBATCH {line}\n" for line in (" ".join(lines), *options))
 

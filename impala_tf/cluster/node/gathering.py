@@ -141,8 +141,11 @@ class Gathering:
         with self._lock:
             now = self._hear(number)
             present = self._here(now)
-            waiting_peers = [peer for other, peer in present.items()
-                      if other != number and other in self._attempts]  # fmt: skip
+            waiting_peers = [
+                peer
+                for other, peer in present.items()
+                if other != number and other in self._attempts
+            ]
             long_enough = now - self._began_s >= self._times.grow_s
             is_told = number == LEADER and long_enough and LEADER in self._attempts
             return {
@@ -224,8 +227,9 @@ class Gathering:
         self._began_s = now
         self._has_trained = True
         away = self._away_since_s
-        self._away_since_s = {number: away.get(number, since_s) for number in range(self._size)
-                              if number not in here}  # fmt: skip
+        self._away_since_s = {
+            number: away.get(number, since_s) for number in range(self._size) if number not in here
+        }
         self._waiting.clear()
         self._store.clear()
 

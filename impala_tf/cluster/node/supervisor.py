@@ -192,8 +192,12 @@ class NodeSupervisor:
                 self._say(f"{spec.name} failed: {text}")
                 self._ended[spec.name] = ProcessState(spec.name, "failed", detail=text)
                 return
-            hooks = {"before_start": member.gather, "on_end": member.end,
-                     "environment": member.environment, "in_group": True}  # fmt: skip
+            hooks = {
+                "before_start": member.gather,
+                "on_end": member.end,
+                "environment": member.environment,
+                "in_group": True,
+            }
         process = self.node.add(command, **hooks)
         if earlier is not None:
             process.state = process.state._replace(
@@ -237,9 +241,16 @@ class NodeSupervisor:
             return
         orders = self._orders
         state = NodeState(
-            orders.run_id, orders.node, self._pid, self._pid_ticks, self._boot_id,
-            files.uptime_s(), time.time(), states, orders.start,
-        )  # fmt: skip
+            orders.run_id,
+            orders.node,
+            self._pid,
+            self._pid_ticks,
+            self._boot_id,
+            files.uptime_s(),
+            time.time(),
+            states,
+            orders.start,
+        )
         try:
             files.write(files.state_path(orders.logdir, orders.node), state)
             self._written, self._written_s = states, now_s

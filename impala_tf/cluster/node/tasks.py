@@ -36,10 +36,32 @@ from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 _START_TIMEOUT_S = 60.0
 _SUPERVISOR_ENDS_S = 20.0
 _OF_A_RUN = ("config.json", "checkpoints", "processes")  # what a started run has in its logdir
-_KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
-         "XDG_RUNTIME_DIR")  # fmt: skip
-_KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
-                    "NVIDIA_", "OMP_", "ROCM_", "TF_", "XLA_")  # fmt: skip
+_KEPT = (
+    "HOME",
+    "LANG",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TMPDIR",
+    "TMUX_TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_RUNTIME_DIR",
+)
+_KEPT_BEGINNINGS = (
+    "CUDA_",
+    "HOROVOD_",
+    "IMPALA_TF_",
+    "KMP_",
+    "LC_",
+    "LD_LIBRARY_",
+    "NCCL_",
+    "NVIDIA_",
+    "OMP_",
+    "ROCM_",
+    "TF_",
+    "XLA_",
+)
 
 
 def check(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,8 +86,9 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     files.check_owner(logdir)
     windows = RunSession(asked["tmux_sess"]).windows()
     ended = _ended_runs(windows)
-    in_use = [each.name for each in windows
-              if not (each.run_id and (each.dead or each.run_id in ended))]  # fmt: skip
+    in_use = [
+        each.name for each in windows if not (each.run_id and (each.dead or each.run_id in ended))
+    ]
     return {
         "workdir": str(Path.cwd()),
         "logdir": str(logdir),
