@@ -117,8 +117,8 @@ def _check_trusted(
         return
     raise ConfigError(
         [
-            f"{places[name]}: {name}: may run somebody's code, or reach other machines and folders; if"
-            " you trust the file, add --trust_level_module"
+            f"{places[name]}: {name}: may run somebody's code, or reach other machines and folders;"
+            " if you trust the file, add --trust_level_module"
             for name in asked
         ]
     )

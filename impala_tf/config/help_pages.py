@@ -46,8 +46,8 @@ def overview(prog: str) -> str:
             "",
             *(f"  {name:<12}{about}" for name, about in rows),
             "",
-            f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the values "
-            "of the\nlevel that --level_name names. --version prints the versions.",
+            f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the"
+            " values of the\nlevel that --level_name names. --version prints the versions.",
         ]
     )
 
