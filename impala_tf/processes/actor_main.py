@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import os
 import time
@@ -27,7 +28,7 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.machine import process_memory
 from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.machine.supervision import USELESS
-from impala_tf.processes import tensorflow_startup
+from impala_tf.processes import provenance, tensorflow_startup
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.transport import (
     ActorClient,
@@ -79,24 +80,6 @@ def main(given: Given) -> int:
     def seed_of_attempt(attempt: int) -> int:
         return seed_of(seed(), "environment", attempt) if attempt else seed()
 
-    try:
-        environment = BatchedEnvironment(
-            lambda: suites.make(config.environment, spec, num_envs, indices=indices),
-            seed_of_attempt,
-            infos,
-            spec.time_limit,
-            Guard(spec.levels, STEP_TIMEOUT_S, stop, client.report),
-        )
-    except BrokenTooOftenError as error:
-        _log.error("%s", error)
-        client.close()
-        return USELESS
-    stop.install()  # again: environments may have replaced the handlers
-    q_learning, levels = None, environment.level_indices
-    if interface.has_q_values:
-        epsilons = epsilons_of(levels, len(spec.levels), task, num_actors)
-        q_learning = QLearning(config, epsilons, levels)
-
     def act() -> None:
         client.handshake()
         actor = Actor(
@@ -111,7 +94,25 @@ def main(given: Given) -> int:
         _log.info("acting in %d environments of %s", num_envs, spec.level_name)
         actor.run(stop)
 
+    opened = contextlib.ExitStack()
     try:
+        if any(part.offsets for part in (spec, *spec.parts)):
+            # Only now, as the learner takes seconds to start, and so do environments.
+            run_interruptibly(client.handshake)
+            spec = provenance.with_offsets(spec, json.loads(client.level))
+        environment = BatchedEnvironment(
+            lambda: suites.make(config.environment, spec, num_envs, indices=indices),
+            seed_of_attempt,
+            infos,
+            spec.time_limit,
+            Guard(spec.levels, STEP_TIMEOUT_S, stop, client.report),
+        )
+        opened.callback(environment.close)
+        stop.install()  # again: environments may have replaced the handlers
+        q_learning, levels = None, environment.level_indices
+        if interface.has_q_values:
+            epsilons = epsilons_of(levels, len(spec.levels), task, num_actors)
+            q_learning = QLearning(config, epsilons, levels)
         run_interruptibly(act)
     except HandshakeRefused as refused:
         raise ConfigError(str(refused)) from refused
@@ -124,7 +125,7 @@ def main(given: Given) -> int:
         _log.info("stopped" if stop() else "ended: no learner for too long")
     finally:
         client.close()
-        environment.close()
+        opened.close()
     return 0
 
 

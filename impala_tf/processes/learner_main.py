@@ -227,6 +227,7 @@ class LearnerProcess:
             num_levels=len(self.spec.levels),
             num_infos=len(configs.split(config.run.info_metrics)),
             run_steps=self.learner.agent_steps,
+            level=json.dumps(self.spec.to_json()),
         )
         # Actors work on the unrolls of a batch at a time, and two more.
         limit = transport.GrantLimit(2 + math.ceil(configs.sent_per_batch(config) / num_sent))

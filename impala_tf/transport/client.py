@@ -56,6 +56,7 @@ class ActorClient:
     Attributes:
       run_steps: the run's agent steps when its learner started, from the first handshake.
       restarts: how often this actor was restarted since then.
+      level: the JSON of the run's EnvironmentSpec, from the first handshake.
       push_wait_fraction: the fraction of the time between the last two pushes during which the
         actor waited for parameters, or to push.
       on_wait: called about once a second while a method waits for the learner.
@@ -83,6 +84,7 @@ class ActorClient:
         Raises: ConfigError if the credentials cannot be used.
         """
         self.run_steps = self.restarts = 0
+        self.level = "{}"
         self.push_wait_fraction = 0.0
         self.on_wait: Callable[[], None] = lambda: None
         self._codec = NestCodec(sent_specs)
@@ -346,6 +348,7 @@ class ActorClient:
                 welcome, hello = message.welcome, self._hello
                 if not hello.run_id:  # not after a restart of the learner
                     self.run_steps, self.restarts = welcome.run_steps, welcome.restarts
+                    self.level = welcome.level
                 hello.run_id = welcome.run_id
                 self._parameter_specs = decode_specs(welcome.parameter_specs)
                 self._outbox = outbox

@@ -12,7 +12,7 @@ from impala_tf.transport.codec import NamedSpec
 from impala_tf.transport.failures import HandshakeRefused
 from impala_tf.types import Nest
 
-PROTOCOL_VERSION = 21
+PROTOCOL_VERSION = 22
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -29,6 +29,7 @@ class RunTerms(NamedTuple):
     num_levels: int = 1  # the number of levels that the agent learns
     num_infos: int = 0  # the number of --info_metrics
     run_steps: int = 0  # agent steps of the run so far, see `ActorClient.run_steps`
+    level: str = "{}"  # JSON of EnvironmentSpec, whose offsets all actors subtract
 
 
 def encode_specs(specs: Sequence[NamedSpec]) -> list[impala_pb2.TensorSpec]:

@@ -86,16 +86,18 @@ class Hello(_message.Message):
     def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., config_digest: _Optional[str] = ..., unroll_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., num_environments: _Optional[int] = ..., learners: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("run_id", "parameter_specs", "run_steps", "restarts")
+    __slots__ = ("run_id", "parameter_specs", "run_steps", "restarts", "level")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PARAMETER_SPECS_FIELD_NUMBER: _ClassVar[int]
     RUN_STEPS_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     parameter_specs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     run_steps: int
     restarts: int
-    def __init__(self, run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., run_steps: _Optional[int] = ..., restarts: _Optional[int] = ...) -> None: ...
+    level: str
+    def __init__(self, run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., run_steps: _Optional[int] = ..., restarts: _Optional[int] = ..., level: _Optional[str] = ...) -> None: ...
 
 class ParametersRequest(_message.Message):
     __slots__ = ("known_version", "sequence", "used")

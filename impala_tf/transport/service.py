@@ -142,6 +142,7 @@ class LearnerService:
                 parameter_specs=encode_specs(self._parameter_specs),
                 run_steps=self.terms.run_steps,
                 restarts=session.restarts,
+                level=self.terms.level,
             )
             await stream.write(FromLearner(welcome=welcome))
             await self._answer_requests(session, stream)

@@ -20,6 +20,7 @@ from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_main import LearnerProcess
 from impala_tf.transport import ActorClient
 from impala_tf.types import Episode, Unroll
+from tests.helpers.runs import Run
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import PATIENCE_S
@@ -87,6 +88,26 @@ def test_the_first_actor_gets_the_learners_parameters(build: Build) -> None:
     assert version == 0
     for got, expected in zip(arrays, parts.learner.parameters(), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_an_actor_subtracts_what_the_learner_does(
+    build: Build, start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Also one that does not see the run's folder, and would find another offset by itself."""
+    level = "tests.helpers.worlds:Clock-v0"
+    parts = build(level_name=level, unroll_length=4)
+    parts.server.start()
+    start(
+        f"--level_name={level}",
+        "--unroll_length=4",
+        "--job_name=actor",
+        f"--learner_hosts=127.0.0.1:{parts.server.port}",
+        f"--credentials={credentials_dir(parts.config)}",
+        f"--logdir={tmp_path / 'elsewhere'}",
+        environment={"IMPALA_TF_TEST_CLOCK_S": "2e9"},
+    )
+    unroll: Any = parts.queue.take(1)
+    assert 0.9e9 < float(np.max(unroll.env_outputs.observation)) < 1.1e9
 
 
 def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(build: Build) -> None:
