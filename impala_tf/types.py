@@ -40,6 +40,9 @@ LARGEST = 1e30
 LARGEST_REWARD = 1e15
 """Squares of sums of larger rewards are infinite in float32."""
 
+ACTION_MASK = "action_mask"
+"""The part of an observation that says which actions a level allows; see `environments.masks`."""
+
 Kind = Literal["atari", "procgen", "image", "vector"]
 
 
@@ -166,6 +169,12 @@ class EnvironmentSpec(NamedTuple):
     def levels(self) -> tuple[str, ...]:
         """The names of all levels that one agent learns: one, or several."""
         return self.tasks or (self.level_name,)
+
+    @property
+    def masks_actions(self) -> bool:
+        """Whether observations have an action mask."""
+        parts = self.observation if isinstance(self.observation, dict) else {}
+        return ACTION_MASK in parts and self.actions.kind != "continuous"
 
     def of_level(self, index: int) -> EnvironmentSpec:
         """Returns the spec of one of `levels`."""

@@ -8,13 +8,14 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks, precision, torsos
-from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribution_of
+from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribution_of, masked
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.interface import array_specs, interface_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import AgentConfig, check_observation, composition, plug_ins
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
+    ACTION_MASK,
     EnvironmentSpec,
     EnvOutput,
     Nest,
@@ -32,7 +33,8 @@ class Agent(snt.Module):
 
     Each part of an observation has its own torso: the composition's for images, others for vectors
     and texts (see `torsos.make_torso`). Their features are concatenated. Variables are created at
-    the first step.
+    the first step. An action mask (see `environments.masks`) is no input of a torso: the actions
+    that it does not allow get the logit, or the Q-value, MASKED_LOGIT.
 
     Args:
       config: the agent's flags.
@@ -60,11 +62,15 @@ class Agent(snt.Module):
             else distribution_of(spec.actions)
         )
         normalizes = config.observation_normalization == "elementwise"
+        seen: Nest = spec.observation
+        if spec.masks_actions:
+            seen = {name: part for name, part in seen.items() if name != ACTION_MASK}
+        self._masks_actions = spec.masks_actions
         self.observation_normalizer = tf.nest.map_structure(
-            lambda part: _normalizer(part) if normalizes else None, spec.observation
+            lambda part: _normalizer(part) if normalizes else None, seen
         )
         self._observes_last = parts.observes_last_action_and_reward
-        kinds = {part.kind for part in parts_of(spec.observation).values()}
+        kinds = {part.kind for part in parts_of(seen).values()}
         self.suits_xla = not (plug_ins.is_own(parts.torso.name) or "text" in kinds)
 
         def torso_of_each_part() -> Nest:
@@ -76,7 +82,7 @@ class Agent(snt.Module):
                     config.width_scale,
                     config.layer_norm,
                 ),
-                spec.observation,
+                seen,
             )
 
         self._torso = torso_of_each_part()
@@ -156,7 +162,8 @@ class Agent(snt.Module):
         Returns:
           (NetworkOutput [T, B, ...], core state after the last step).
         """
-        parts = parts_of(env_outputs.observation)
+        parts = dict(parts_of(env_outputs.observation))
+        mask = parts.pop(ACTION_MASK) if self._masks_actions else None
         is_long = env_outputs.reward.shape[0] != 1
 
         def features_by(torso: Nest) -> tf.Tensor:
@@ -166,10 +173,16 @@ class Agent(snt.Module):
         if self._observes_last:
             features = tf.concat([features, *self._last_inputs(env_outputs)], axis=-1)
         core_output, core_state = self._core(features, env_outputs.episode_start, core_state)
-        heads = snt.BatchApply(self._heads)
-        if self._baseline_torso is None:
-            return heads(core_output), core_state
-        return heads(core_output, features_by(self._baseline_torso)), core_state
+        torso = self._baseline_torso
+        inputs = [core_output] if torso is None else [core_output, features_by(torso)]
+        outputs: NetworkOutput = snt.BatchApply(self._heads)(*inputs)
+        if mask is None:
+            return outputs, core_state
+        logits = masked(outputs.policy_logits, mask)
+        outputs = outputs._replace(policy_logits=logits)
+        if self.has_q_values:
+            outputs = outputs._replace(baseline=tf.reduce_max(logits, -1, keepdims=True))
+        return outputs, core_state
 
     def set_torso_dtype(self, dtype: tf.DType) -> None:
         """Makes the torso compute in `dtype` on images; everything else stays float32.

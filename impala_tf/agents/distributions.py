@@ -9,10 +9,22 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.exploration import EVALUATION_EPSILON
-from impala_tf.agents.sampling import LOG_STD_RANGE
+from impala_tf.agents.sampling import LOG_STD_RANGE, MASKED_LOGIT
 from impala_tf.types import ActionSpec
 
 _TINY = 1e-20
+
+
+def masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Returns logits that are MASKED_LOGIT where a mask is 0, so that these actions have P = 0.
+
+    Args:
+      logits: float32 [..., P].
+      mask: numbers [..., P]. If all are 0, as in an unroll without games, nothing is masked.
+    """
+    is_allowed = mask > 0
+    is_allowed |= ~tf.reduce_any(is_allowed, axis=-1, keepdims=True)
+    return tf.where(is_allowed, logits, MASKED_LOGIT)
 
 
 class Categorical:
@@ -74,9 +86,9 @@ class EpsilonGreedy(Categorical):
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
         """See `Categorical`."""
         greedy = self.mode(logits)
-        shape = tf.shape(greedy)
-        random = generator.uniform(shape, maxval=self.num_logits, dtype=tf.int32)
-        return tf.where(generator.uniform(shape) < self._epsilon, random, greedy)
+        ranks = tf.where(logits > MASKED_LOGIT, generator.uniform(tf.shape(logits)), -1.0)
+        random = tf.argmax(ranks, -1, tf.int32)
+        return tf.where(generator.uniform(tf.shape(greedy)) < self._epsilon, random, greedy)
 
 
 class MultiCategorical:

@@ -11,6 +11,8 @@ from impala_tf.types import ActionSpec
 
 # The standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
 LOG_STD_RANGE = (-5.0, 2.0)
+MASKED_LOGIT = -1e9
+"""The logit or Q-value of an action that a level does not allow at the moment."""
 _TINY = 1e-20
 
 Sampler = Callable[[np.ndarray], np.ndarray]
@@ -50,9 +52,8 @@ def epsilon_greedy_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
     """Returns a function that samples epsilon-greedily from Q-values, with EVALUATION_EPSILON."""
 
     def sample(q_values: np.ndarray) -> np.ndarray:
-        num_envs = len(q_values)
-        random = rng.integers(0, actions.sizes[0], num_envs, np.int32)
-        return np.where(rng.random(num_envs) < EVALUATION_EPSILON, random, _largest(q_values))
+        random = _largest(np.where(q_values > MASKED_LOGIT, rng.random(q_values.shape), -1.0))
+        return np.where(rng.random(len(q_values)) < EVALUATION_EPSILON, random, _largest(q_values))
 
     return sample
 

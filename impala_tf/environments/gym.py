@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import functools
 import math
@@ -17,11 +18,11 @@ from gymnasium.wrappers import TimeLimit
 from gymnasium.wrappers.vector import TransformObservation
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import single, spaces
+from impala_tf.environments import masks, single, spaces
 from impala_tf.environments.simplify import Simplify
 from impala_tf.environments.suite import Suite
 from impala_tf.environments.workers import InProcesses, close
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import ACTION_MASK, EnvironmentSpec
 
 
 class Gym(Suite):
@@ -36,7 +37,7 @@ class Gym(Suite):
         return True
 
     def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
-        """Describes a level. Makes one environment, and resets it if its numbers are float64.
+        """Describes a level. Makes one environment, and resets it once.
 
         Raises:
           ConfigError: the level does not exist, needs a package that is not installed, has
@@ -89,7 +90,7 @@ def make_one(
     env: EnvironmentConfig, spec: EnvironmentSpec, render_mode: str | None = None
 ) -> Simplify:
     """Returns one environment of a level that has not only a vector environment."""
-    return Simplify(single.make(env, render_mode), spec)
+    return Simplify(masks.shown(single.make(env, render_mode), spec), spec)
 
 
 def has_only_vectors(level_name: str) -> bool:
@@ -99,18 +100,28 @@ def has_only_vectors(level_name: str) -> bool:
 
 
 def _describe(env: EnvironmentConfig, made: Any) -> EnvironmentSpec:
-    offsets = spaces.find_offsets(made)
+    offsets: dict[str, Any] = {}
     if isinstance(made, VectorEnv):
-        observation, _ = spaces.view(made.single_observation_space, offsets)
         actions = spaces.action_spec(made.single_action_space)
+        with contextlib.suppress(Exception, SystemExit):  # what is wrong is said where it is played
+            batch, _ = made.reset(seed=0)
+            first = next(iter(iterate(made.observation_space, batch)))
+            offsets = spaces.find_offsets(made.single_observation_space, first)
+        observation, _ = spaces.view(made.single_observation_space, offsets)
         limits = [made.spec.max_episode_steps if made.spec else None]
     else:
-        observation, _ = spaces.view(made.observation_space, offsets)
-        actions = spaces.action_spec(made.action_space)
+        actions, space = spaces.action_spec(made.action_space), made.observation_space
+        with contextlib.suppress(Exception, SystemExit):
+            first, info = made.reset(seed=0)
+            offsets = spaces.find_offsets(space, first)
+            if ACTION_MASK in info and actions.kind != "continuous":
+                space = masks.MaskInObservation(made).observation_space
+        observation, _ = spaces.view(space, offsets)
         if made.unwrapped.spec is None:
             made.unwrapped.spec = EnvSpec("Level-v0")  # so that its wrappers have theirs
         specs = [each.spec for each in single.wrappers_of(made) if isinstance(each, TimeLimit)]
         limits = [spec.max_episode_steps for spec in specs if spec is not None]
+    masks.check(observation, actions)
     limit = min((math.ceil(limit) for limit in limits if limit), default=0)
     repeats = env.num_action_repeats
     modes = made.metadata.get("render_modes") or ()

@@ -6,18 +6,15 @@ An agent's observations are images (uint8 [H, W, C]), vectors (float32 [D]) and 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
-from gymnasium.vector import VectorEnv
 
 from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 
@@ -82,34 +79,30 @@ def space_of(spec: EnvironmentSpec) -> Space[Any]:
     return part(spec.observation)
 
 
-def find_offsets(
-    env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any],
-) -> dict[str, Any]:
+def find_offsets(space: Space[Any], first: Any) -> dict[str, Any]:
     """Returns {part: list of what to subtract before its numbers become float32}.
 
     That is for numbers that would lose digits which matter, such as metres of a map, or seconds
     since 1970. Their first values tell.
+
+    Args:
+      space: the level's observations.
+      first: one of them.
     """
-    is_vector = isinstance(env, VectorEnv)
-    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
     found: dict[str, Any] = {}
-    if not any(_is_lossy(part) for _, part, _ in named_parts(space)):
-        return {}
-    with contextlib.suppress(Exception, SystemExit):  # what is wrong is said where it is played
-        for name, part, value in named_parts(space, env.reset(seed=0)[0]):
-            if _is_lossy(part):
-                kind = np.int64 if np.issubdtype(part.dtype, np.integer) else np.float64
-                exact = np.asarray(value[0] if is_vector else value, kind)
-                near = np.nan_to_num(exact.astype(np.float64), posinf=0, neginf=0)
-                far = np.where(np.abs(near) >= _FAR, near, 0)
-                unit = np.minimum(np.ldexp(1.0, np.frexp(far)[1] - _OFFSET_BITS), _MOST_UNIT)
-                found[name] = (np.round(far / unit) * unit).astype(kind)
+    for name, part, value in named_parts(space, first):
+        if (
+            isinstance(part, Box)
+            and len(part.shape) < 3
+            and not np.can_cast(part.dtype, np.float32)
+        ):
+            kind = np.int64 if np.issubdtype(part.dtype, np.integer) else np.float64
+            exact = np.asarray(value, kind)
+            near = np.nan_to_num(exact.astype(np.float64), posinf=0, neginf=0)
+            far = np.where(np.abs(near) >= _FAR, near, 0)
+            unit = np.minimum(np.ldexp(1.0, np.frexp(far)[1] - _OFFSET_BITS), _MOST_UNIT)
+            found[name] = (np.round(far / unit) * unit).astype(kind)
     return {name: offset.tolist() for name, offset in found.items() if offset.any()}
-
-
-def _is_lossy(part: Space[Any]) -> bool:
-    is_vector = isinstance(part, Box) and len(part.shape) < 3
-    return is_vector and not np.can_cast(part.dtype, np.float32)
 
 
 def kind_of(observation: Observation) -> Kind:

@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.config.plug_ins import level_wrappers
-from impala_tf.environments import gym, single, spaces
+from impala_tf.environments import gym, masks, single, spaces
 from impala_tf.environments.atari import Atari
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.many_levels import ManyLevels
@@ -178,7 +178,7 @@ def make_single(env: EnvironmentConfig, spec: EnvironmentSpec, seed: int) -> Lev
       ConfigError: as `spec` does.
     """
     if isinstance(suite_of(env), gym.Gym) and not gym.has_only_vectors(env.level_name):
-        own = single.make(env)
+        own = masks.shown(single.make(env), spec)
         _, convert = spaces.view(own.observation_space, spec.offsets)
         return Level(own, env.num_action_repeats, lambda value: _batch(spec, convert(value)))
     return Level(Single(make(env, spec, 1), seed), 1, lambda value: _batch(spec, value))

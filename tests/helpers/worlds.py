@@ -191,6 +191,41 @@ class Clock(gymnasium.Env[np.ndarray, Any]):
         return np.array([self._now_s]), 0.0, False, False, {}
 
 
+class Locked(gymnasium.Env[Any, Any]):
+    """A corridor of doors, of which two of six are open at a time; the lower one is worth 1.
+
+    Its code raises if a closed door is chosen, so a run that does so breaks.
+    """
+
+    action_space = Discrete(6)
+
+    def __init__(self, mask_in: str = "observation") -> None:
+        self._in_observation = mask_in == "observation"
+        seen = Box(0.0, 1.0, (6,), np.float32)
+        masked = Dict({"observation": seen, "action_mask": Box(0, 1, (6,), np.int8)})
+        self.observation_space = masked if self._in_observation else seen
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(**kwargs)
+        self._step = 0
+        return self._seen()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self._mask[action], f"door {action} is closed"
+        reward = float(action == self._mask.argmax())
+        self._step += 1
+        observation, info = self._seen()
+        return observation, reward, self._step == 10, False, info
+
+    def _seen(self) -> tuple[Any, dict[str, Any]]:
+        self._mask = np.zeros(6, np.int8)
+        self._mask[self.np_random.choice(6, 2, replace=False)] = 1
+        seen = self._mask.astype(np.float32)
+        if self._in_observation:
+            return {"observation": seen, "action_mask": self._mask}, {}
+        return seen, {"action_mask": self._mask}
+
+
 class WithSimulator(CartPoleEnv):
     """Starts a process, as levels with a simulator do."""
 
@@ -245,6 +280,8 @@ register("MaskedCartPole-v1", masked_cart_pole, max_episode_steps=500)
 register("SeedsCartPole-v1", SeedsCartPole, max_episode_steps=500)
 register("ShortCartPole-v1", CartPoleEnv, vector=CartPoleVectorEnv, max_episode_steps=100)
 register("Clock-v0", Clock)
+register("Locked-v0", Locked)
+register("LockedInfo-v0", Locked, kwargs={"mask_in": "info"})
 register("Scripted-v0", Scripted, kwargs={"script": SCRIPT})
 register("LateScripted-v0", Scripted, kwargs={"script": SCRIPT[2:]})
 register("Pictures-v0", Pictures)

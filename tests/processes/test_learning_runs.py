@@ -36,6 +36,8 @@ def play_games(start: Callable[..., Run], logdir: Path, *flags: str) -> dict[str
         ("appo", "tests.helpers.worlds:Catch-v0", 60_000, 0.5),  # -0.8
         ("dqn", "tests.helpers.worlds:Catch-v0", 50_000, 0.8),
         ("pqn", "tests.helpers.worlds:Catch-v0", 50_000, 0.75),
+        ("appo", "tests.helpers.worlds:Locked-v0", 60_000, 9),  # 5; a masked action raises
+        ("dqn", "tests.helpers.worlds:LockedInfo-v0", 40_000, 9),
     ],
 )
 def test_a_run_with_the_defaults_learns(
