@@ -174,6 +174,9 @@ def _command(arguments: list[str], is_child: bool) -> int:
         from impala_tf.cluster import cluster_main as launcher
 
         return launcher.main(rest, "impala cluster")
+    if name in ("compare", "sweep"):
+        study = importlib.import_module(f"impala_tf.studies.{name}_main")
+        return int(study.main(rest))
     other = name in help_pages.OTHER_COMMANDS
     if name in ("", *_HELP) or (other and set(rest) & set(_HELP)):
         command_line.print_for_reader(help_pages.overview("impala"))

@@ -46,6 +46,7 @@ from impala_tf import config as configs
 from impala_tf.config import command_line, cores_here
 from impala_tf.measure.parts import Measured, What, environments_of, measure
 from impala_tf.processes.common import resolve
+from impala_tf.studies import child_runs
 from impala_tf.types import ActorReport, EnvironmentSpec, Unroll
 
 LEVEL = "--level_name=PongNoFrameskip-v4"
@@ -201,7 +202,7 @@ def start(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
 
 def has_reached(logdir: Path, name: Literal["agent_steps", "actors"], count: int) -> bool:
     """Whether a run has that many agent steps, or actors that have called."""
-    status = many_runs.status(logdir)
+    status = child_runs.status(logdir)
     if status is None:
         return False
     return (status["agent_steps"] if name == "agent_steps" else len(status["actors"])) >= count

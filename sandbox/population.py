@@ -25,19 +25,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from many_runs import (
+from many_runs import refuse_other_runs, rows, run_experiment
+
+from impala_tf.config import (
+    FLAGS,
+    ConfigError,
+    LossConfig,
+    OptimizerConfig,
+    ReplayConfig,
+    command_line,
+)
+from impala_tf.machine.process_lifetime import StopRequest
+from impala_tf.studies.child_runs import (
     Range,
     is_done,
     mean_return,
     read_range,
-    refuse_other_runs,
     refuse_wrong_flags,
-    rows,
-    run_experiment,
 )
-
-from impala_tf.config import FLAGS, LossConfig, OptimizerConfig, ReplayConfig, command_line
-from impala_tf.machine.process_lifetime import StopRequest
 
 _FACTOR = 1.2
 _OWN = {"logdir", "seed", "start_from", "fresh", "mirror"}
@@ -63,11 +68,11 @@ def searched(text: str) -> Range:
     """Returns the flag and range of NAME=A..B or NAME=log:A..B.
 
     Raises:
-      ValueError: the text is wrong; the message says so.
+      ConfigError: the text is wrong; the message says so.
     """
-    flag = read_range(text)
+    flag = read_range("search", text)
     if flag.name not in _OF_LEARNING or FLAGS[flag.name].kind not in (int, float):
-        raise ValueError(f"--{flag.name}: is no number that is about learning")
+        raise ConfigError(f"--search={text}: {flag.name} is no number that is about learning")
     return flag
 
 
@@ -302,8 +307,8 @@ def main(arguments: list[str]) -> int:
     for text in options.search:
         try:
             space.append(searched(text))
-        except ValueError as error:
-            parser.error(f"--search={text}: {error}")
+        except ConfigError as error:
+            parser.error(str(error))
     searched_names = [flag.name for flag in space]
     if len({*searched_names}) < len(searched_names):
         parser.error("--search: names a flag twice")

@@ -36,6 +36,7 @@ from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import StopRequest  # noqa: E402
 from impala_tf.monitoring.returns import Kind, scores  # noqa: E402
 from impala_tf.processes import provenance  # noqa: E402
+from impala_tf.studies import child_runs  # noqa: E402
 
 MILESTONES = 8
 # A band is lower than its seeds by this share of their gain, as the next seeds may have less luck.
@@ -78,7 +79,7 @@ def train(level: str, seed: int, logdir: Path, flags: list[str], stop: StopReque
     status = many_runs.run_experiment(run_flags(level, seed, logdir, flags), stop)
     if status:
         sys.exit(status)
-    if not many_runs.is_done(logdir):
+    if not child_runs.is_done(logdir):
         sys.exit(f"seed {seed} was stopped; the same command resumes it")
 
 
@@ -226,7 +227,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         parser.error(f"--band={band_path}: {error}")
     flags = merged(band.flags if band else [], flags)
-    many_runs.refuse_wrong_flags(run_flags(options.level, 1, folder / "seed-1", flags))
+    child_runs.refuse_wrong_flags(run_flags(options.level, 1, folder / "seed-1", flags))
     many_runs.refuse_other_runs(folder, {"commit": many_runs.commit(), "flags": flags})
     stop = StopRequest()
     stop.install()

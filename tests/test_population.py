@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from many_runs import Range
 from population import Member, changed, first_generation, next_generation
 
+from impala_tf.studies.child_runs import Range
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 

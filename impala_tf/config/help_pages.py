@@ -28,6 +28,8 @@ COMMANDS = {
 """{name, as in --mode=NAME: what it does}."""
 OTHER_COMMANDS = {
     "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
+    "compare": "train variants with several seeds, and compare them: compare FLAGS -- FLAGS ...",
+    "sweep": "search for flags with Optuna",
     "levels": "list the levels that this machine has; a word filters them, or names a list",
     "agents": "list the networks",
     "completion": "print a script that completes flags in bash or zsh",

@@ -192,7 +192,7 @@ def _csv_row(run: Run, setting: Setting, exhibit: Exhibit, target: float | None)
         "logdir": run.logdir,
     }
     row |= {name: float(f"{v:.6g}") for name, v in row.items() if isinstance(v, float)}
-    return {name: printable(str(v)) for name, v in row.items() if v is not None}
+    return {name: "" if v is None else printable(str(v)) for name, v in row.items()}
 
 
 def spread(

@@ -1,4 +1,4 @@
-"""sandbox/sweep.py trains real trials, resumes, and says what is best."""
+"""`impala sweep` trains real trials, resumes, and says what is best."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import sys
 
 import pytest
 
-from tests.helpers.runs import PROJECT
-
-SWEEP = [sys.executable, str(PROJECT / "sandbox" / "sweep.py")]
+SWEEP = [sys.executable, "-m", "impala_tf", "sweep"]
 
 
 def sweep(folder, *words):
     """Returns status, output and errors."""
-    done = subprocess.run([*SWEEP, f"--folder={folder}", *words], capture_output=True, text=True,
+    done = subprocess.run([*SWEEP, f"--to={folder}", *words], capture_output=True, text=True,
                           timeout=500)  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -56,7 +54,7 @@ def test_a_sweep_that_fails_and_resumes_does_not_try_the_same_again(tmp_path):
         status, out, err = sweep(tmp_path, *search, "--", "--level_name=CartPole-v1")
         assert status == 1 and "best:" not in out
         output = f"{tmp_path}/trials/{trials - 1}/output.txt"
-        assert err == f"sweep.py: trial {trials - 1} failed; see {output}\n"
+        assert err == f"sweep: trial {trials - 1} failed; see {output}\n"
         table = (tmp_path / "trials.csv").read_text().splitlines()
         assert len(table) == 1 + trials
     assert len({line.split(",")[3] for line in table[1:]}) == 2
@@ -76,5 +74,5 @@ def test_a_sweep_finds_flags_and_resumes(tmp_path):
     best = (tmp_path / "best.yaml").read_text()
     assert "learning_rate: 0.0" in best
     assert 'level_name: "CartPole-v1"' in best, "alone, it would train another level"
-    run = [sys.executable, str(PROJECT / "run_experiment.py"), f"--config={tmp_path / 'best.yaml'}"]
+    run = [sys.executable, "-m", "impala_tf", "train", f"--config={tmp_path / 'best.yaml'}"]
     assert subprocess.run([*run, "--dry_run"], capture_output=True).returncode == 0

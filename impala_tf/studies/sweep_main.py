@@ -1,14 +1,14 @@
-"""Searches for flags with Optuna, with one trial or several at a time; prunes bad trials.
+"""`impala sweep`: searches for flags with Optuna, some trials at a time; prunes bad trials.
 
-    python sandbox/sweep.py --folder=runs/sweep --trials=20 --jobs=1 \
+    impala sweep --trials=20 --jobs=1 \
         --search=learning_rate=log:1e-4..1e-2 --search=unroll_length=16..64 \
         --search='batch_size=8|16|32' -- --level_name=CartPole-v1 --total_environment_frames=200000
 
-The flags after -- are those of all trials. A trial is a run in FOLDER/trials/N. Its value is the
+The flags after -- are those of all trials. A trial is a run in TO/trials/N. Its value is the
 mean return of the last 100 games at its end; for several levels, the mean over the levels, of
 normalised returns if each level has them. A trial is stopped if it is worse than the median of the
-others after as many frames. The study is in FOLDER/study.db: the same command resumes it. Ctrl-C
-stops the trials cleanly. At the end: a table, FOLDER/trials.csv, and the best flags.
+others after as many frames. The study is in TO/study.db: the same command resumes it. Ctrl-C
+stops the trials cleanly. At the end: a table, TO/trials.csv, and the best flags.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import many_runs
-
-from impala_tf.config import command_line, config_file
+from impala_tf.config import ConfigError, command_line, config_file, user_commands
 from impala_tf.reporting.texts import decimals
+from impala_tf.studies import child_runs
 
 try:
     import optuna
 except ImportError:
-    sys.exit("sweep.py: needs the extra sweep: pip install -e '.[sweep]'")
+    raise ConfigError(
+        f"sweep: needs optuna; install it with {user_commands.install_extra('sweep')}"
+    ) from None
 
 Suggest = Callable[[optuna.Trial], Any]
 _POLL_S = 0.5
@@ -47,22 +48,22 @@ class Space(NamedTuple):
     checked: tuple[Any, ...]  # the values to check before any trial: both ends, or every choice
 
 
-def space(text: str) -> Space:
+def read_space(text: str) -> Space:
     """Returns the flag and its values.
 
     Args:
       text: NAME=A..B, NAME=log:A..B or NAME=A|B|C.
 
     Raises:
-      ValueError: the text has another form; the message says so.
+      ConfigError: the text is wrong; the message says so.
     """
-    if ".." not in text:
-        name, equals, values = text.partition("=")
-        if not (name and equals and values):
-            raise ValueError("must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
+    name, equals, values = text.partition("=")
+    if not (name and equals and values):
+        raise ConfigError(f"--search={text}: must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
+    if ".." not in values:
         choices = tuple(values.split("|"))
         return Space(name, lambda trial: trial.suggest_categorical(name, choices), choices)
-    name, low, high, is_log, is_int = many_runs.read_range(text)
+    name, low, high, is_log, is_int = child_runs.read_range("search", text)
     if is_int:
         first, last = int(low), int(high)
         return Space(
@@ -76,7 +77,7 @@ def refuse_wrong_values(spaces: Sequence[Space], flags: list[str], folder: Path)
     for number in range(max(len(space.checked) for space in spaces)):
         # All lowest values, all highest, and each choice once.
         values = [f"--{s.name}={s.checked[min(number, len(s.checked) - 1)]}" for s in spaces]
-        many_runs.refuse_wrong_flags([*flags, *values, f"--logdir={folder / 'trials' / '0'}"])
+        child_runs.refuse_wrong_flags([*flags, *values, f"--logdir={folder / 'trials' / '0'}"])
 
 
 class Sweep:
@@ -102,7 +103,7 @@ class Sweep:
         try:
             return self._trained(trial)
         except RuntimeError as error:
-            print(f"sweep.py: {error}", file=sys.stderr, flush=True)
+            print(f"sweep: {error}", file=sys.stderr, flush=True)
             raise
 
     def _trained(self, trial: optuna.Trial) -> float:
@@ -112,7 +113,7 @@ class Sweep:
         logdir.mkdir(parents=True, exist_ok=True)
         flags = [*self._flags, *(f"--{name}={value}" for name, value in chosen.items())]
         print(f"trial {trial.number}: {' '.join(flags[len(self._flags) :])}", flush=True)
-        run = many_runs.start([*flags, f"--logdir={logdir}"], logdir / "output.txt")
+        run = child_runs.start([*flags, f"--logdir={logdir}"], logdir / "output.txt")
         self._running.add(run)
         try:
             is_pruned = self._watch(trial, run, logdir)
@@ -123,9 +124,9 @@ class Sweep:
                 trial.study.stop()
             raise optuna.TrialPruned
         self._end_if_stopping(trial)
-        if run.returncode != 0 or not many_runs.is_done(logdir):
+        if run.returncode != 0 or not child_runs.is_done(logdir):
             raise RuntimeError(f"trial {trial.number} failed; see {logdir}/output.txt")
-        mean = many_runs.mean_return(logdir)
+        mean = child_runs.mean_return(logdir)
         return float("-inf") if mean is None else mean
 
     def _end_if_stopping(self, trial: optuna.Trial) -> None:
@@ -138,7 +139,7 @@ class Sweep:
         reported, without_mean = -1, None
         while run.poll() is None:
             time.sleep(_POLL_S)
-            newest = many_runs.status(logdir)
+            newest = child_runs.status(logdir)
             if newest is None or newest["row"] in (None, without_mean):
                 continue
             # In tenths of a run: pruners compare trials at the same step.
@@ -146,7 +147,7 @@ class Sweep:
             if tenth <= reported:
                 continue
             try:
-                mean = many_runs.mean_return(logdir)
+                mean = child_runs.mean_return(logdir)
             except OSError:  # network file systems fail briefly from time to time
                 continue
             if mean is None:
@@ -191,51 +192,51 @@ def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:
         print(f"best: {shlex.join([f'--config={path}'])}")
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the sweep; returns the exit status."""
-    at = arguments.index("--") if "--" in arguments else len(arguments)
-    own, flags = arguments[:at], arguments[at + 1 :]
-    about = str(__doc__).partition("\n")[0]
-    parser = argparse.ArgumentParser("sweep.py", description=about, allow_abbrev=False)
-    parser.add_argument("--folder", type=Path, default=Path("runs/sweep"))
+def main(words: Sequence[str]) -> int:
+    """Runs the sweep; returns 0, or 1 if it was stopped or no trial was completed.
+
+    Raises:
+      ConfigError: an argument is wrong, Optuna is missing, or the folder holds another sweep.
+    """
+    at = list(words).index("--") if "--" in words else len(words)
+    own, flags = words[:at], list(words[at + 1 :])
+    parser = argparse.ArgumentParser(
+        "impala sweep",
+        "impala sweep --search=NAME=VALUES [options] -- [--flag=VALUE ...]",
+        description=str(__doc__),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--to", type=Path, default=Path("runs/sweep"), metavar="FOLDER")
     parser.add_argument("--trials", type=int, default=20, help="in all, resumed ones included")
     parser.add_argument("--jobs", type=int, default=1, help="trials that train side by side")
     parser.add_argument("--seed", type=int, default=1, help="of the search")
     parser.add_argument("--search", action="append", required=True, metavar="NAME=VALUES")
     options = parser.parse_args(own)
     if options.trials < 1:
-        parser.error(f"--trials={options.trials}: must be 1 or more")
-    spaces = []
-    for text in options.search:
-        try:
-            spaces.append(space(text))
-        except ValueError as error:
-            parser.error(f"--search={text}: {error}")
-    if len({flag.name for flag in spaces}) < len(spaces):
-        parser.error("--search: names a flag twice")
-    refuse_wrong_values(spaces, flags, options.folder)
+        raise ConfigError(f"--trials={options.trials}: must be 1 or more")
+    spaces = [read_space(text) for text in options.search]
+    if len({space.name for space in spaces}) < len(spaces):
+        raise ConfigError("--search: names a flag twice")
+    refuse_wrong_values(spaces, flags, options.to)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # its warnings are tracebacks of trials
-    many_runs.refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
+    child_runs.claim_folder("to", options.to, {"search": options.search, "flags": flags})
     study = optuna.create_study(
         study_name="sweep",
-        storage=f"sqlite:///{options.folder}/study.db",
+        storage=f"sqlite:///{options.to}/study.db",
         load_if_exists=True,
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
     )
     # A resumed sampler with the same seed would draw the same values again.
     study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
-    sweep = Sweep(options.folder, spaces, flags)
+    sweep = Sweep(options.to, spaces, flags)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, sweep.stop)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     remaining = options.trials - sum(trial.state in ended for trial in study.trials)
     if remaining > 0:
         study.optimize(sweep.train, n_trials=remaining, n_jobs=options.jobs, catch=(RuntimeError,))
-    _show(study, options.folder, flags)
+    _show(study, options.to, flags)
     is_complete = any(trial.state == optuna.trial.TrialState.COMPLETE for trial in study.trials)
     return 1 if sweep.stopping.is_set() or not is_complete else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

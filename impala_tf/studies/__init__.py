@@ -1,0 +1,1 @@
+"""Many runs for one question: `impala compare` and `impala sweep`."""
