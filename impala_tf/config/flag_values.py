@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
+from impala_tf.config.engine_flags import EngineConfig
 from impala_tf.config.flags import (
     FLAGS,
     GRADIENTS,
@@ -33,9 +34,7 @@ BUILT_IN: Mapping[str, Any] = {name: flag.default for name, flag in FLAGS.items(
 """{flag: default}; None if it depends on other flags, or stands for "none"."""
 ENGINES = tuple(filter(None, FLAGS["engine"].choices))
 """The values of --engine."""
-ENGINE_FLAGS = tuple(name for name in FLAGS if name.partition("_")[0] in ("engine", *ENGINES))
-"""The flags for the machine that submits a run to an engine: the run's processes get none of them.
-The flags of one engine begin with its name."""
+ENGINE_FLAGS = tuple(field.name for field in dataclasses.fields(EngineConfig))
 PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
     # Mnih et al. (2015, 2016), and the IMPALA paper: the built-in defaults.
     "classic": {},

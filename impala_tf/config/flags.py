@@ -2,9 +2,10 @@
 
     learning_rate: Annotated[float, POSITIVE, DERIVED, Short("train")] = NOT_GIVEN
 
-Its annotation has the type, the range, and where the flag matters (`Scope`; a group's SCOPE is that
-of all its flags, except `Not`). The text below it is its help: `--help_all` shows all of it, the
-`--help` of a command for which it is `Short` the first sentence. `FLAGS` has all entries.
+Its annotation has the type, the range, where the flag matters (`Scope`; a group's SCOPE is that of
+all its flags, except `Not`), and of which algorithms it is (`Of`; see `entries` for all these). The
+text below it is its help: `--help_all` shows all of it, the `--help` of a command for which it is
+`Short` the first sentence. `FLAGS` has all entries.
 
 A `Config` has a value for every flag. What a command line gives is a `flag_values.Given`;
 `defaults.resolve` turns it into a `Config`: there, DERIVED flags that are not given get their
@@ -13,71 +14,36 @@ values from the preset, the level or the machine.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import enum
 import functools
-import inspect
-import itertools
-import sys
-import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-
-class Range(NamedTuple):
-    """The numbers that a flag may have."""
-
-    wanted: str
-    """In words, after "must be"."""
-    fits: Callable[[float], bool]
-
-
-class Scope(enum.Flag):
-    """Where a flag matters."""
-
-    RESUMED = enum.auto()
-    """May change when a run resumes. Every other flag changes how the run learns, or from what."""
-    WIRE = enum.auto()
-    """Must be the same for actors and their learner, which compare a digest."""
-    GRADIENTS = enum.auto()
-    """As WIRE, if actors send gradients."""
-    LEARNERS = enum.auto()
-    """Must be the same for all learners of a run."""
-    HERE = enum.auto()
-    """Of this process and these machines: repeating a run elsewhere does not need it."""
-    PLAYER = enum.auto()
-    """Who plays with a trained agent decides it, not the run that trained it."""
-    USER = enum.auto()
-    """Only the user may decide it, not somebody's file (see `consent`)."""
-    LAUNCH = enum.auto()
-    """Of what starts processes, which do not get it."""
-    COMMAND = enum.auto()
-    """Only of the command line: the Python interface does not take it."""
-
-
-class Not(NamedTuple):
-    """Takes a scope of the group from a flag."""
-
-    scope: Scope
-
-
-class Short:
-    """The commands whose short help shows the flag."""
-
-    def __init__(self, *commands: str) -> None:
-        self.commands = commands
-
-
-RESUMED, WIRE, GRADIENTS, LEARNERS, HERE, PLAYER, USER, LAUNCH, COMMAND = Scope
-POSITIVE = Range("greater than 0", lambda value: value > 0)
-NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
-SHARE = Range("between 0 and 1", lambda value: 0 <= value <= 1)
-DERIVED = "derived"
-"""The default follows from other flags, the level or the machine; None asks for it."""
-NOT_GIVEN: Any = None
-"""The value of such a flag until `defaults.resolve` finds its default."""
+from impala_tf.config.engine_flags import EngineConfig
+from impala_tf.config.entries import (
+    COMMAND,
+    DERIVED,
+    GRADIENTS,
+    HERE,
+    LAUNCH,
+    LEARNERS,
+    NOT_GIVEN,
+    NOT_NEGATIVE,
+    PLAYER,
+    POSITIVE,
+    RESUMED,
+    SHARE,
+    USER,
+    WIRE,
+    Flag,
+    Not,
+    Of,
+    Scope,
+    Short,
+    read_entries,
+    read_texts,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +255,13 @@ class LossConfig:
     value_normalization: Annotated[Literal["none", "running"], DERIVED] = NOT_GIVEN
     """running: the network predicts values in units of their running mean and standard deviation
     (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""
-    surrogate_clipping: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
-    """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
-    target_update_interval: Annotated[int, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
-    """dqn: learner updates after which the target network becomes a copy of the network.
+    surrogate_clipping: Annotated[float, NOT_NEGATIVE, DERIVED, Of("appo", "ppo")] = NOT_GIVEN
+    """Epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
+    target_update_interval: Annotated[int, NOT_NEGATIVE, DERIVED, Of("dqn")] = NOT_GIVEN
+    """Learner updates after which the target network becomes a copy of the network.
     Default: preset."""
-    n_step: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
-    """dqn: number of rewards in a target, to which the value of the next state is added. At the end
+    n_step: Annotated[int, POSITIVE, DERIVED, Of("dqn")] = NOT_GIVEN
+    """Number of rewards in a target, to which the value of the next state is added. At the end
     of an unroll there are fewer. Default: preset; at most --unroll_length."""
     trace_lambda: Annotated[float, SHARE, DERIVED] = NOT_GIVEN
     """How far estimates look ahead. impala, appo, a3c: decay of V-trace's traces (remark 2 of the
@@ -318,11 +284,11 @@ class OptimizerConfig:
     """How many times each batch is learned from; ppo, pqn: epochs. Default: preset.
     A larger number learns more from each frame, but takes more time; V-trace corrects for the
     policy lag."""
-    ring_batches: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
-    """appo: how many batches are kept. The uses of a batch are spread over the arrivals of this
+    ring_batches: Annotated[int, POSITIVE, DERIVED, Of("appo")] = NOT_GIVEN
+    """How many batches are kept. The uses of a batch are spread over the arrivals of this
     many batches, so that consecutive updates use different ones. Default: preset."""
-    minibatches: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
-    """ppo, pqn: how many parts, of whole unrolls, a batch is split into; shuffled in every epoch.
+    minibatches: Annotated[int, POSITIVE, DERIVED, Of("ppo", "pqn")] = NOT_GIVEN
+    """How many parts, of whole unrolls, a batch is split into; shuffled in every epoch.
     Default: preset; more if actors wait and there are more than two of them."""
     optimizer: Annotated[Literal["rmsprop", "adam"], DERIVED] = NOT_GIVEN
     """The optimizer. Default: preset."""
@@ -349,9 +315,10 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig:
-    """--algorithm=dqn: replay and exploration."""
+    """Replay and exploration."""
 
     SCOPE: ClassVar[Scope] = LEARNERS
+    OF: ClassVar[tuple[str, ...]] = ("dqn",)
     replay_capacity: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
     """How many agent steps, the newest ones, each learner keeps in memory. Default: preset.
     The learner's log says how much memory they take."""
@@ -408,7 +375,7 @@ class ProcessConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster: the machines of a CSV file, or an engine such as Slurm."""
+    """A cluster: the machines of a CSV file, or the nodes of an engine."""
 
     SCOPE: ClassVar[Scope] = HERE | LAUNCH | RESUMED
     workers_csv_path: Annotated[str | None, USER, COMMAND, Short("train")] = None
@@ -449,22 +416,6 @@ class ClusterConfig:
     of Slurm, the nodes of its first component."""
     actors_per_node: Annotated[int | None, POSITIVE] = None
     """--join: actor processes on each node without a learner. Default: one per core of the node."""
-    engine: Annotated[Literal["", "ssh", "slurm", "ray"], USER, COMMAND] = ""
-    """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm:
-    submit the run as a job that starts --join on each of its nodes; ray: let a Ray cluster place
-    each process, and restart it elsewhere when its node is lost (docs/engines.md has others).
-    --dry_run prints what the engine would get."""
-    slurm_actors: Annotated[int, NOT_NEGATIVE, USER] = 1
-    """--engine=slurm: nodes with actors, besides those of --num_learners. 0: one node does
-    everything."""
-    slurm_options: Annotated[str, USER] = ""
-    """--engine=slurm: sbatch options for all nodes, such as "--time=12:00:00 --partition=x". Two
-    minutes before a time limit, the run writes a checkpoint; then the job joins the queue again and
-    resumes."""
-    slurm_learner_options: Annotated[str, USER] = ""
-    """--engine=slurm: more sbatch options for the nodes of learners, such as --gpus-per-node=1."""
-    ray_learner_resources: Annotated[str, USER] = "CPU=1"
-    """--engine=ray: what a learner takes of its node, in Ray's terms: CPU=4,GPU=1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -505,70 +456,16 @@ class Config:
     replay: ReplayConfig = ReplayConfig()
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
+    engine: EngineConfig = EngineConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
 GROUPS: Mapping[str, Any] = typing.get_type_hints(Config)
 """{field of `Config`: its class}."""
 
-
-class Flag(NamedTuple):
-    """An entry, read from its field."""
-
-    name: str
-    group: str
-    """A key of GROUPS."""
-    kind: Any
-    """bool of a switch, int, float, str, a Literal, or tuple[str, ...] if it may be repeated."""
-    default: Any
-    """None if it depends on other flags, or stands for "none"."""
-    may_be_none: bool
-    is_derived: bool
-    range: Range | None
-    scope: Scope
-    short: tuple[str, ...]
-    """The commands whose short help shows it."""
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values that it may have; () if these are not listed."""
-        return typing.get_args(self.kind) if typing.get_origin(self.kind) is Literal else ()
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether it may be given several times, for several values."""
-        return typing.get_origin(self.kind) is tuple
-
-
-def _read_table() -> dict[str, Flag]:
-    flags = {}
-    for group, cls in GROUPS.items():
-        hints = typing.get_type_hints(cls, include_extras=True)
-        for field in dataclasses.fields(cls):
-            kind, extras = hints[field.name], []
-            while typing.get_origin(kind) in (Annotated, typing.Union, types.UnionType):
-                kind, *others = typing.get_args(kind)
-                extras += others
-            scope, limits = getattr(cls, "SCOPE", Scope(0)), None
-            short: tuple[str, ...] = ()
-            for extra in extras:
-                if isinstance(extra, Scope):
-                    scope |= extra
-                elif isinstance(extra, Not):
-                    scope &= ~extra.scope
-                elif isinstance(extra, Range):
-                    limits = extra
-                elif isinstance(extra, Short):
-                    short = extra.commands
-            derived = DERIVED in extras
-            none = derived or type(None) in extras
-            flags[field.name] = Flag(
-                field.name, group, kind, field.default, none, derived, limits, scope, short
-            )
-    return flags
-
-
-FLAGS: Mapping[str, Flag] = _read_table()
+FLAGS: Mapping[str, Flag] = {
+    flag.name: flag for group, cls in GROUPS.items() for flag in read_entries(group, cls)
+}
 """{name: entry}. No name is in two groups."""
 
 
@@ -579,12 +476,10 @@ def flags_of(scope: Scope) -> tuple[str, ...]:
 
 @functools.cache
 def texts() -> dict[str, str]:
-    """Returns {flag: its text}."""
-    docstrings: dict[str, str] = {}
-    classes = ast.parse(inspect.getsource(sys.modules[__name__])).body
-    bodies = [node.body for node in classes if isinstance(node, ast.ClassDef)]
-    for field, below in itertools.chain.from_iterable(map(itertools.pairwise, bodies)):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-            text = ast.literal_eval(below.value)
-            docstrings[ast.unparse(field.target)] = " ".join(text.split())
-    return docstrings
+    """Returns {flag: its text}; it begins with the algorithms that use the flag, if not all do."""
+    found = {}
+    for cls in GROUPS.values():
+        for name, text in read_texts(cls).items():
+            of = FLAGS[name].algorithms
+            found[name] = f"{', '.join(of)}: {text}" if of else text
+    return found

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from impala_tf.config import plug_ins
+from impala_tf.config import engine_flags, plug_ins
 from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
-    BUILT_IN,
-    ENGINE_FLAGS,
     Given,
     actors_wait,
     waits_for_updates,
@@ -52,7 +50,7 @@ def problems(given: Given) -> list[str]:
     lines += _mode_problems(flags)
     lines += _role_problems(flags)
     lines += _launch_problems(flags)
-    return lines or _engine_problems(flags)
+    return lines or engine_flags.problems(flags)
 
 
 def _mode_problems(flags: dict[str, Any]) -> list[str]:
@@ -136,62 +134,6 @@ def _launch_problems(flags: dict[str, Any]) -> list[str]:
                 " variables of this shell"
             )
     return lines
-
-
-def _engine_problems(flags: dict[str, Any]) -> list[str]:
-    """Returns one line for each flag that does not fit --engine, or that needs it."""
-    engine, several = flags["engine"], (flags["num_learners"] or 1) > 1
-    lines = [
-        f"--{name}: only with --engine={name.partition('_')[0]}"
-        for name in ENGINE_FLAGS
-        if not name.startswith(("engine", f"{engine}_")) and flags[name] != BUILT_IN[name]
-    ]
-    if several and not flags["join"] and engine not in ("slurm", "ray"):
-        lines.append(
-            f"--num_learners={flags['num_learners']}: only with --join, --engine=slurm or"
-            " --engine=ray; with --workers_csv_path, give each learner a row"
-        )
-    if not engine:
-        return lines
-    refused = {"ssh": ("job_name", "join")}.get(engine, ("job_name", "join", "workers_csv_path"))
-    lines += [
-        f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
-        for name in refused
-        if flags[name]
-    ]
-    unused = {
-        "slurm": ("min_actors",),
-        "ray": ("min_actors", "min_learners", "end_command"),
-    }
-    lines += [
-        f"--{name}: --engine={engine} does not use it; leave the flag out"
-        for name in unused.get(engine, ())
-        if flags[name] is not None
-    ]
-    if flags["mode"] != "train":
-        lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
-    if engine == "ssh" and not flags["workers_csv_path"]:
-        lines.append("--engine=ssh: name the machines with --workers_csv_path=FILE")
-    if engine == "slurm" and several and not flags["slurm_actors"]:
-        lines.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
-    if engine == "ray":
-        try:
-            amounts(flags["ray_learner_resources"])
-        except ValueError as error:
-            lines.append(f"--ray_learner_resources={flags['ray_learner_resources']}: {error}")
-    return lines
-
-
-def amounts(text: str) -> dict[str, float]:
-    """Returns {resource: amount} of a flag such as CPU=4,GPU=1.
-
-    Raises:
-      ValueError: a part of it is not NAME=NUMBER.
-    """
-    found = dict(re.findall(r" *([^=, ]+)=([0-9]+(?:\.[0-9]+)?) *(?:,|$)", text))
-    if len(found) != len(plug_ins.split(text)):
-        raise ValueError("must be such as CPU=4,GPU=1 or memory=8000000000")
-    return {name: float(amount) for name, amount in found.items()}
 
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:

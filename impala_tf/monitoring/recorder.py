@@ -45,6 +45,7 @@ class RunRecorder:
       queue_size: returns how many unrolls are in the queue.
       interval_s: seconds between rows.
       level_rows: writes one row per level, if there are several.
+      files: writers of other rows, which go back with the run when it resumes.
       replay_steps: returns how many agent steps are in the replay buffer; None: there is none.
       info_metrics: the names of `Episode.info`.
       members: the numbers of the learners, by rank; (): they equal the ranks.
@@ -56,13 +57,14 @@ class RunRecorder:
         queue_size: Callable[[], int],
         interval_s: float,
         level_rows: LevelRows | None = None,
+        files: Sequence[Writer] = (),
         replay_steps: Callable[[], int] | None = None,
         info_metrics: Sequence[str] = (),
         members: Sequence[int] = (),
     ) -> None:
         self._writers = writers
         self._level_rows = level_rows
-        self._files = [*writers.values(), *([level_rows.writer] if level_rows else [])]
+        self._files = [*writers.values(), *files]
         self._members = members
         self._queue_size = queue_size
         self._replay_steps = replay_steps

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.monitoring.metrics import INFO, Row, bottleneck_of
+from impala_tf.monitoring.rows import GAMES
 from impala_tf.monitoring.status_file import ActorStatus, Status
 
 SILENT_AFTER_S = 30.0
@@ -27,6 +28,7 @@ _MOST_TROUBLES = 3  # lines about actors
 _NO_STATUS = "waiting for the learner"
 _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
 FINAL_STATES = ("stopped", "done", "failed")
+_IN_A_LINE = ("speed", "return", "evaluation", "policy lag", "learner", "updates")
 
 
 def plain_line(status: Status | None) -> str:
@@ -35,24 +37,11 @@ def plain_line(status: Status | None) -> str:
         return f"starting: {_NO_STATUS}"
     if status["state"] == "starting":
         return ", ".join([f"starting: {_before_training(status)}", *troubles(status)])
-    row = status["row"] or {}
-    frames, total = status["environment_frames"], status["total_environment_frames"]
     state = "" if status["state"] == "training" else f"{status['state']}: "
-    parts = [f"{state}{_share(status):.0%} {frames:,} of {total:,} frames"]
-    parts += _known(row, agent_steps_per_s="{:,.0f} agent steps/s", frames_per_s="{:,.0f} frames/s")
-    if row:
-        has_return = row.get("episodes")
-        parts.append(f"return {mean_return(row)}" if has_return else "no episode finished yet")
-    if evaluated := evaluation(status):
-        parts.append(f"evaluation {evaluated}")
-    parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
-    parts += [skipped(row), *troubles(status), _remaining(status)]
-    return ", ".join(filter(None, parts))
-
-
-def _known(row: Row, **forms: str) -> list[str]:
-    """Returns the formatted numbers that the row has."""
-    return [form.format(row[name]) for name, form in forms.items() if row.get(name) is not None]
+    facts = _facts(status)
+    parts = [f"{label} {facts[label]}" for label in _IN_A_LINE if facts.get(label)]
+    frames = f"{state}{_share(status):.0%} {frames_of(status)}"
+    return ", ".join(filter(None, [frames, *parts, *troubles(status), _remaining(status)]))
 
 
 def wide_console() -> Console:
@@ -87,7 +76,13 @@ def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableTyp
         waited = duration(status.get("wall_time_s", 0.0))
         parts.append(Text(f"{_before_training(status)}: {waited}"))
     else:
-        parts.append(_numbers(status))
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        for label, text in _facts(status).items():
+            if text:
+                grid.add_row(label, Text(text))
+        parts.append(grid)
     running = status["state"] not in FINAL_STATES
     age_s = now_s - status["updated_unix_s"]
     if running and age_s > SILENT_AFTER_S:
@@ -200,9 +195,10 @@ def _mean(value: float) -> str:
 
 def mean_return(row: Mapping[str, Any]) -> str:
     """Returns the mean return of a row of metrics, and over how many games."""
-    episodes = min(row["episodes"], 100)
-    of = f"last {episodes} episode{'' if episodes == 1 else 's'}"
-    return f"{_mean(row['episode_return_mean'])} ({of})"
+    if not (games := min(row.get("episodes") or 0, GAMES)):
+        return "no episode finished yet"
+    mean = f"{_mean(row['episode_return_mean'])}"
+    return f"{mean} (last {games} episode{'s' * (games > 1)})"
 
 
 def skipped(row: Mapping[str, Any]) -> str:
@@ -244,49 +240,39 @@ def _progress(status: Status) -> Table:
     return line
 
 
-def _numbers(status: Status) -> Table:
-    repeats, checkpoint = status["frames_per_step"], status["checkpoint"]
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()  # truncated on a narrow terminal, like the hosts in the actors' table
-    lines = {
-        "frames": f"{status['environment_frames']:,} of {status['total_environment_frames']:,}"
-        f" (1 agent step = {repeats} frame{'s' if repeats > 1 else ''})",
+def frames_of(status: Status) -> str:
+    """Returns how far a run is."""
+    return f"{status['environment_frames']:,} of {status['total_environment_frames']:,} frames"
+
+
+def _facts(status: Status) -> dict[str, str]:
+    """Returns {label: text} of what is known of a run that trains."""
+    repeats, checkpoint, row = status["frames_per_step"], status["checkpoint"], status["row"]
+    facts = {
+        "progress": f"{frames_of(status)} (1 agent step = {repeats})",
         "elapsed": duration(status["wall_time_s"]) if "wall_time_s" in status else "",
-        **_row_lines(status),
-        "evaluation": evaluation(status),
-        "checkpoint": f"{Path(checkpoint['path']).name}"
-        f" at {checkpoint['environment_frames']:,} frames"
-        if checkpoint
-        else "none yet",
     }
-    for label, text in lines.items():
-        if text:
-            grid.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
-    return grid
-
-
-def _row_lines(status: Status) -> dict[str, str]:
-    row = status["row"]
-    if row is None:
-        return {"speed": "measuring"}
-    number = functools.partial(_number, row)
-    limit, replay = bottleneck_of(row), status.get("replay")
-    return {
-        "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
-        f" {number('frames_per_s', ',.0f')} frames/s",
-        "return": f"{mean_return(row)}, {row['episodes']:,} so far"
-        if row.get("episodes")
-        else "no episode finished yet",
-        "entropy": f"{row['entropy']:.3g} nats" if row.get("entropy") is not None else "",
-        "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
-        f" max {number('policy_lag_max', '.0f')} updates",
-        "replay": "{steps:,} of {capacity:,} agent steps".format(**replay) if replay else "",
-        "limited by": "{} ({})".format(*limit) if limit else "",
-        "learner": f"idle {number('learner_idle_fraction', '.0%')},"
-        f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
-        "updates": skipped(row),
-    }
+    if row is not None:
+        number = functools.partial(_number, row)
+        limit, replay = bottleneck_of(row), status.get("replay")
+        facts |= {
+            "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
+            f" {number('frames_per_s', ',.0f')} frames/s",
+            "return": mean_return(row),
+            "entropy": f"{number('entropy', '.3g')} nats",
+            "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
+            f" max {number('policy_lag_max', '.0f')} updates",
+            "replay": "{steps:,} of {capacity:,} agent steps".format(**replay) if replay else "",
+            "limited by": "{} ({})".format(*limit) if limit else "",
+            "learner": f"idle {number('learner_idle_fraction', '.0%')},"
+            f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
+            "updates": skipped(row),
+        }
+    facts["evaluation"] = evaluation(status)
+    if checkpoint:
+        at = f"at {checkpoint['environment_frames']:,} frames"
+        facts["checkpoint"] = f"{Path(checkpoint['path']).name} {at}"
+    return facts
 
 
 def _learners(learners: Sequence[Row]) -> RenderableType:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from impala_tf.monitoring.metrics import Row, info_columns
+from impala_tf.monitoring.status_file import EvaluationStatus
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import Episode
 
@@ -105,9 +106,6 @@ class LevelRows:
       writer: writes the rows.
       levels: the names of the levels that the agent learns.
       normalize: maps (index, return) to the normalised return; None if none is published.
-
-    Attributes:
-      writer: as given.
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class LevelRows:
         levels: Sequence[str],
         normalize: Callable[[int, float], float | None],
     ) -> None:
-        self.writer = writer
+        self._writer = writer
         self._levels = levels
         self._normalize = normalize
         self._windows = [EpisodeWindow() for _ in levels]
@@ -135,8 +133,7 @@ class LevelRows:
             mean = row["episode_return_mean"]
             row["normalized_return_mean"] = None if mean is None else self._normalize(index, mean)
             self._last_rows.append(row)
-        for row in self._last_rows:
-            self.writer.write(row)
+            self._writer.write(row)
 
     def score(self) -> Score | None:
         """Returns the mean over the levels of the last rows; see `mean_over_levels`."""
@@ -173,3 +170,48 @@ def mean_over_levels(rows: Sequence[Mapping[str, Any]], column: str = "") -> Sco
 def is_normalized(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Returns whether each level's row, as in `mean_over_levels`, has a normalised return."""
     return all(row.get("normalized_return_mean") not in (None, "") for row in rows)
+
+
+_CURVES = (
+    "return_mean",
+    "return_std",
+    "return_min",
+    "return_max",
+    "length_mean",
+    "normalized_return_mean",
+)
+
+
+def evaluation_points(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns {name of a curve: value} of the rows of evaluation.csv that a checkpoint has.
+
+    For several levels, these are each level's, and the means over the levels.
+    """
+    if len(rows) == 1:
+        return {name: rows[0][name] for name in _CURVES if rows[0].get(name) is not None}
+    points = {
+        f"{name}/{row['level_name']}": row[name]
+        for row in rows
+        for name in _CURVES
+        if row.get(name) is not None
+    }
+    means = {name: _mean_of(rows, name) for name in ("return_mean", "normalized_return_mean")}
+    return points | {name: mean for name, mean in means.items() if mean is not None}
+
+
+def evaluation_status(rows: Sequence[Mapping[str, Any]]) -> EvaluationStatus:
+    """Returns what displays show of these rows."""
+    normalized = len(rows) > 1 and is_normalized(rows)
+    return EvaluationStatus(
+        environment_frames=int(rows[0]["environment_frames"]),
+        return_mean=_mean_of(rows, "normalized_return_mean" if normalized else "return_mean"),
+        normalized=normalized,
+        episodes=int(sum(row["episodes"] for row in rows)),
+        played=str(rows[0]["played"]),
+        awaited=False,
+    )
+
+
+def _mean_of(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [row.get(name) for row in rows]
+    return None if None in values else statistics.fmean(v for v in values if v is not None)

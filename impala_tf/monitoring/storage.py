@@ -41,12 +41,9 @@ class StorageWatch:
         except OSError as error:
             if what not in self._proven:
                 raise
-            text = f"cannot write {what}: {error.strerror or error}"
-            if self._note(what, text):
-                _log.error("%s; training continues; writing is retried", text)
+            self._note(what, f"cannot write {what}: {error.strerror or error}")
         else:
-            if self._works(what):
-                _log.info("%s: can be written again", what)
+            self._note(what, "")
 
     def may_fail(self, what: str) -> None:
         """Lets even the first write of `what` fail, once another one has shown the flags right."""
@@ -54,40 +51,33 @@ class StorageWatch:
             self._proven.add(what)
 
     def look_for(self, file: Path) -> None:
-        """Remembers a problem if a file of the run has disappeared.
+        """Remembers a problem if a file of the run has disappeared with its folder.
 
-        Then its folder was moved or deleted. Writing would not fail: it goes to the moved files, or
-        to a new folder without the old files.
+        Writing would not fail: it goes to the moved files, or to a new folder without the old ones.
         """
-        what = str(file)
-        try:
-            file.stat()
-        except FileNotFoundError:
-            text = (
-                f"cannot find {file} any more: was --logdir moved or deleted? The run cannot be"
-                " resumed without it; put it back"
-            )
-            if what in self._proven and self._note(what, text):
-                _log.error("%s; training continues", text)
-        except OSError:  # unknown; if it persists, writing fails, too
-            return
-        else:
-            if self._works(what):
-                _log.info("%s: is there again", what)
+        with contextlib.suppress(OSError):  # if it persists, writing fails, too
+            if file.exists():
+                self._note(str(file), "")
+            elif str(file) in self._proven:
+                text = (
+                    f"cannot find {file} any more: was --logdir moved or deleted? The run cannot be"
+                    " resumed without it; put it back"
+                )
+                self._note(str(file), text)
 
-    def _note(self, what: str, text: str) -> bool:
-        """Remembers a problem; returns whether it is new."""
+    def _note(self, what: str, text: str) -> None:
+        """Remembers a problem, or that there is none; logs it if that is new."""
         with self._lock:
-            known = self._troubles.get(what)
-            since_s = self._clock() if known is None else known["since_unix_s"]
-            self._troubles[what] = StorageTrouble(since_unix_s=since_s, text=text)
-        return known is None
-
-    def _works(self, what: str) -> bool:
-        """Remembers that writing works; returns whether it failed before."""
-        with self._lock:
-            self._proven.add(what)
-            return self._troubles.pop(what, None) is not None
+            known = self._troubles.pop(what, None)
+            if text:
+                since_s = self._clock() if known is None else known["since_unix_s"]
+                self._troubles[what] = StorageTrouble(since_unix_s=since_s, text=text)
+            else:
+                self._proven.add(what)
+        if text and known is None:
+            _log.error("%s; training continues, and this is tried again", text)
+        elif known is not None and not text:
+            _log.info("%s: can be written again", what)
 
     def forget(self, what: str) -> None:
         """Forgets that `what` could not be written, when it is no longer needed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config, Given
+from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
@@ -89,3 +90,10 @@ def seed_of(seed: int, role: str, task: int = 0) -> int:
     """Returns the seed of one process (31 bits), different for every (seed, role, task)."""
     words = [seed, int.from_bytes(role.encode(), "little"), task]
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
+
+
+def check_package(flag: str, package: str, extra: str) -> None:
+    """Raises ConfigError if a package that a flag needs, from one of our extras, is missing."""
+    if importlib.util.find_spec(package) is None:
+        install = user_commands.install_extra(extra)
+        raise ConfigError(f"{flag}: needs the package {package}, which is in an extra: {install}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import Given
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
 from impala_tf.processes import players
-from impala_tf.processes.common import same_folder
+from impala_tf.processes.common import check_package, same_folder
 from impala_tf.processes.players import Player
 
 
@@ -42,9 +41,8 @@ def main(given: Given) -> int:
 
 def load(given: Given) -> Player:
     """Returns the agent, like `players.load`; with --video, checks that levels can be drawn."""
-    if given["video"] and importlib.util.find_spec("av") is None:
-        install = user_commands.install_extra("learner")
-        raise ConfigError(f"--video: needs the package av, which is in an extra: {install}")
+    if given["video"]:
+        check_package("--video", "av", "learner")
     player = players.load(given, choose_device=True)
     if player.config.evaluation.video:  # before games are played in vain
         with same_folder():

@@ -9,13 +9,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import logging
 import math
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.machine import certificates, process_memory
 from impala_tf.machine.process_lifetime import (
+    STDERR,
     StopRequest,
     raise_descriptor_limit,
     run_interruptibly,
@@ -59,7 +63,6 @@ from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import evaluator, mirroring, provenance, run_folder, warm_start
 from impala_tf.processes.common import begin, credentials_dir, resume_message, seed_of
 from impala_tf.processes.learner_outputs import LearnerOutputs
-from impala_tf.processes.status_reporter import EXITING, StatusReporter, unix_s
 from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
 from impala_tf.transport import PushReport, Session
 from impala_tf.types import EnvironmentSpec, Sent
@@ -68,6 +71,7 @@ _FAREWELL_S = 5.0
 """How long a learner that is done waits for its actors to call once more, to tell them."""
 
 _STARVING_AFTER_S = 15.0
+_EXITING = "exiting; after a restart, the group resumes from the last checkpoint"
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -104,7 +108,7 @@ def main(given: Given) -> int:
         _log.error("%s; %s", error, _newest(logdir))
         return 1
     except LostPeerError as lost:
-        _log.error("learner-%d: lost %s; %s", config.process.task, lost, EXITING)
+        _log.error("learner-%d: lost %s; %s", config.process.task, lost, _EXITING)
         return 1 if members is None else REGROUP
     finally:
         group.close()
@@ -154,6 +158,8 @@ class LearnerProcess:
     ) -> None:
         self.config, self.spec, self.logdir, self.group = config, spec, logdir, group
         self._stop = stop
+        self._notes: Sequence[str] = ()
+        self._ended: status_file.State | None = None
         configs.check_batches(config)
         leads = group.rank == 0
         if leads:
@@ -175,6 +181,7 @@ class LearnerProcess:
             self.queue.size,
             config.run.metrics_interval_s,
             None if self.outputs is None else self.outputs.level_rows,
+            () if self.outputs is None else self.outputs.files,
             None if replay is None else lambda: replay.steps,
             configs.split(config.run.info_metrics),
             group.members,
@@ -316,21 +323,46 @@ class LearnerProcess:
                 self.run_state.save()  # from now on, there is always a checkpoint to resume from
         if self.inference is not None:
             self._stop.on_request(self.inference.close)
-        reporter = StatusReporter(
-            self.logdir.status(self.config.process.task),
-            lambda state: self.status(state, notes),
-            self.storage,
-            self.peers,
-            lambda: self.end_state,
-        )
+        self._notes = notes
         try:
-            with self.group.naming_lost_peers(self.peers.lost), reporter:
+            with self.group.naming_lost_peers(self.peers.lost), self.reporting():
                 run_interruptibly(lambda: self._learn(regroup_requested))
         finally:
-            self._close(reporter.write_end)
+            self._close()
         frames = f"{self.learner.environment_frames:,}"
         where = f"; checkpoint {self.run_state.latest_checkpoint}" if self.outputs else ""
         _log.info("%s at %s frames%s", self.end_state, frames, where)
+
+    @contextlib.contextmanager
+    def reporting(self, interval_s: float = 1.0) -> Iterator[None]:
+        """Keeps status.json up to date, at the end with how the run ended; ends a hung learner."""
+        finished = threading.Event()
+
+        def report() -> None:
+            while not finished.wait(interval_s):
+                self.write_status()
+                if message := self.peers.hung():
+                    _log.error("%s; %s", message, _EXITING)
+                    faulthandler.dump_traceback(STDERR)
+                    self.write_status("failed")
+                    os._exit(1)  # nothing else ends a thread that hangs; checkpoints are complete
+
+        thread = threading.Thread(target=report, name="status", daemon=True)
+        thread.start()
+        self._ended = "failed"
+        try:
+            yield
+            self._ended = self.end_state
+        finally:
+            finished.set()
+            thread.join()
+            self.write_status(self._ended)
+
+    def write_status(self, ended: status_file.State | None = None) -> None:
+        """Writes status.json; see `status`."""
+        with self.storage.attempt("status.json"):
+            path = self.logdir.status(self.config.process.task)
+            status_file.write_status(path, self.status(ended))
 
     def _learn(self, regroup_requested: Callable[[], bool]) -> None:
         learner = self.learner
@@ -383,15 +415,8 @@ class LearnerProcess:
         """Whether another group of learners should continue."""
         return self.loop.regroups and not self.learner.done  # a callback may have ended it
 
-    def status(
-        self, ended: status_file.State | None = None, notes: Sequence[str] = ()
-    ) -> status_file.Status:
-        """Returns the contents of status.json.
-
-        Args:
-          ended: how the run has ended; None: it has not.
-          notes: what the user must know.
-        """
+    def status(self, ended: status_file.State | None = None) -> status_file.Status:
+        """Returns the contents of status.json. `ended`: how the run has; None: it has not."""
         learner, config, recorder = self.learner, self.config, self.recorder
         service, updated_at = self.server.service, self.loop.updated_at
         state = ended or (
@@ -399,7 +424,7 @@ class LearnerProcess:
         )
         row, starving_s, starving_since = recorder.last_row, self.peers.starving_s(), None
         if state == "training" and starving_s >= _STARVING_AFTER_S:
-            starving_since = unix_s(time.monotonic() - starving_s)
+            starving_since = _unix_s(time.monotonic() - starving_s)
             row = None if row is None else {**row, "agent_steps_per_s": 0.0, "frames_per_s": 0.0}
         self.storage.look_for(self.logdir.config)
         ended_early = state == "done" and learner.environment_frames < learner.total_frames
@@ -417,7 +442,7 @@ class LearnerProcess:
             queue_capacity=configs.queue_capacity(config) * self.group.size,
             row=row,
             wall_time_s=recorder.wall_time_s,
-            last_update_unix_s=None if updated_at is None else unix_s(updated_at),
+            last_update_unix_s=None if updated_at is None else _unix_s(updated_at),
             starving_since_unix_s=starving_since,
             storage_trouble=self.storage.trouble(),
             num_learners=self.group.size,
@@ -442,14 +467,16 @@ class LearnerProcess:
                 path=checkpoint, environment_frames=self.run_state.saved_frames
             ),
             end_reason=self.end_reason if ended_early else "",
-            notes=list(notes),
+            notes=list(self._notes),
         )
 
-    def _close(self, write_status: Callable[[], None]) -> None:
+    def _close(self) -> None:
         self.queue.close()
         self.server.stop(grace_s=0.5)
         if self.outputs is not None:
-            self.outputs.close(self.learner.done, self._stop, write_status)
+            self.outputs.close(
+                self.learner.done, self._stop, lambda: self.write_status(self._ended)
+            )
         self.recorder.close()
 
     def _announce(self, device: str) -> None:
@@ -480,7 +507,7 @@ def _actor_status(actor: Session, version: int) -> status_file.ActorStatus:
         trouble=actor.trouble,
         parameter_lag=float(max(0, version - actor.parameter_version)),
         push_wait_fraction=actor.report.push_wait_fraction,
-        last_contact_unix_s=unix_s(actor.last_contact),
+        last_contact_unix_s=_unix_s(actor.last_contact),
         present=actor.is_present,
         memory_mb=actor.report.memory_mb,
     )
@@ -493,3 +520,8 @@ def _wait_for_actors_to_be_told(server: transport.LearnerServer) -> None:
         if all(actor.told_run_over for actor in server.service.actors()):
             return
         time.sleep(0.1)
+
+
+def _unix_s(monotonic_s: float) -> float:
+    """Returns the Unix time of a monotonic time, by the clock as it is set now."""
+    return time.time() - time.monotonic() + monotonic_s

@@ -15,9 +15,14 @@ from impala_tf.learner.best_checkpoint import BestCheckpoint
 from impala_tf.learner.moments import MIN_STD
 from impala_tf.learner.user_callbacks import UserCallbacks
 from impala_tf.logdir import Logdir
-from impala_tf.monitoring.evaluations import EvaluationRows
-from impala_tf.monitoring.metrics import LEVEL_METRICS, METRICS, info_columns
-from impala_tf.monitoring.rows import GAMES, LevelRows, Score
+from impala_tf.monitoring.metrics import EVALUATION_METRICS, LEVEL_METRICS, METRICS, info_columns
+from impala_tf.monitoring.rows import (
+    GAMES,
+    LevelRows,
+    Score,
+    evaluation_points,
+    evaluation_status,
+)
 from impala_tf.monitoring.status_file import FOR_USER, EvaluationStatus
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
@@ -42,8 +47,8 @@ class LearnerOutputs:
 
     Attributes:
       writers: of rows, by the names under which checkpoints store their positions.
+      files: of other rows.
       level_rows: one row per level, if there are several; else None.
-      evaluations: the rows of --eval_every; else None.
       evaluator: with --video_every or --eval_every; else None.
       uploads: with --mirror; else None.
     """
@@ -65,14 +70,16 @@ class LearnerOutputs:
         self._wandb = WandbWriter(logdir.path, flags) if run.track == "wandb" else None
         if self._wandb is not None:
             self.writers["wandb"] = self._wandb
+        self.files: list[CsvWriter] = []
         self.level_rows: LevelRows | None = None
         if len(spec.levels) > 1:
             level_file = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
             self.level_rows = LevelRows(level_file, spec.levels, self._normalize)
-        self.evaluations: EvaluationRows | None = None
+            self.files.append(level_file)
+        self._evaluations = CsvWriter(logdir.evaluations, EVALUATION_METRICS)
+        self._newest: EvaluationStatus | None = None
         if run.eval_every is not None:
-            self.evaluations = EvaluationRows(logdir.evaluations, self._tensorboard, self._wandb)
-            self.writers["evaluations"] = self.evaluations
+            self.files.append(self._evaluations)
         self.evaluator: Evaluator | None = None
         if run.eval_every is not None or run.video_every is not None:
             self.evaluator = Evaluator(config, spec, logdir, self._show)
@@ -134,15 +141,13 @@ class LearnerOutputs:
 
     def evaluation(self, done: bool) -> EvaluationStatus | None:
         """Returns the newest result of --eval_every, and whether the end awaits another."""
-        if self.evaluations is None or self.evaluator is None:
-            return None
-        newest, awaited = self.evaluations.newest, done and self.evaluator.awaits_games
-        if newest is None and not awaited:
+        awaited = done and self.evaluator is not None and self.evaluator.awaits_games
+        if self._newest is None and not awaited:
             return None
         none = EvaluationStatus(
             environment_frames=0, return_mean=None, episodes=0, played="", awaited=False
         )
-        return {**(newest or none), "awaited": awaited}
+        return {**(self._newest or none), "awaited": awaited}
 
     def close(
         self, done: bool, stopped: Callable[[], bool], write_status: Callable[[], None]
@@ -170,15 +175,25 @@ class LearnerOutputs:
 
     def _show(self, result: Result, environment_frames: int) -> None:
         """Shows the evaluator's results in files, TensorBoard and W&B."""
-        if result.rows and self.evaluations is not None:
-            self.evaluations.add(result.rows)
-        if not result.video:
-            return
-        gif = Path(result.gif).read_bytes()
-        self._tensorboard.add_gif("video/game", gif, result.environment_frames)
+        shown: dict[str, Any] = {}
+        if result.rows:
+            for row in result.rows:
+                self._evaluations.write(row)
+            self._newest = evaluation_status(result.rows)
+            points = evaluation_points(result.rows)
+            self._tensorboard.add(points, result.environment_frames, "eval")
+            points["environment_frames"] = result.environment_frames
+            shown = {f"eval/{name}": value for name, value in points.items()}
+        if result.video:
+            gif = Path(result.gif).read_bytes()
+            self._tensorboard.add_gif("video/game", gif, result.environment_frames)
         if self._wandb is not None:
-            caption = f"{result.environment_frames:,} frames"
-            self._wandb.add_video("video/game", Path(result.video), environment_frames, caption)
+            if result.video:
+                import wandb
+
+                caption = f"{result.environment_frames:,} frames"
+                shown["video/game"] = wandb.Video(result.video, caption=caption, format="mp4")
+            self._wandb.log(shown, environment_frames)
 
 
 def reached(wanted: float | None, score: Score, over_levels: bool) -> str:

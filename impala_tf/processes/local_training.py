@@ -21,7 +21,7 @@ from impala_tf.machine.supervision import (
     ProcessState,
     SupervisedProcess,
 )
-from impala_tf.monitoring import render, status_file, wandb_writer
+from impala_tf.monitoring import render, status_file
 from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import (
     evaluator,
@@ -32,7 +32,7 @@ from impala_tf.processes import (
     tensorflow_startup,
     warm_start,
 )
-from impala_tf.processes.common import credentials_dir, logdir_of, resolve
+from impala_tf.processes.common import check_package, credentials_dir, logdir_of, resolve
 
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
@@ -72,7 +72,7 @@ class LocalTraining:
             mirroring.check(self.config.run.mirror)
         evaluator.check(self.config, self.spec)
         if self.config.run.track == "wandb":
-            wandb_writer.check_installed()
+            check_package("--track=wandb", "wandb", "wandb")
         self.frames = 0
         self.environment: Mapping[str, str] = {}
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -298,18 +298,12 @@ class LocalTraining:
         if last is None:
             kept = f"stopped: nothing was added to the run's {self.frames:,} frames"
             return "\n".join(filter(None, [reason, kept if self.frames else "nothing was trained"]))
-        row, parts = last["row"], []
-        if row:  # there may be none yet
-            is_known = row.get("episode_return_mean") is not None
-            parts = [
-                f"mean return {render.mean_return(row)}" if is_known else "no episode finished"
-            ]
-            parts.append(render.skipped(row))
+        parts = [f"{last['state']}: {render.frames_of(last)}"]
+        if row := last["row"]:  # there may be none yet
+            parts += [f"mean return {render.mean_return(row)}", render.skipped(row)]
         if evaluated := render.evaluation(last):
             parts.append(f"evaluation {evaluated}")
-        frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"
-        how_far = ", ".join([f"{last['state']}: {frames}", *filter(None, parts)])
-        return "\n".join(filter(None, [reason, how_far]))
+        return "\n".join(filter(None, [reason, ", ".join(filter(None, parts))]))
 
 
 def _last_lines(process: SupervisedProcess, count: int) -> list[str]:

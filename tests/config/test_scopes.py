@@ -126,7 +126,9 @@ def test_what_changes_learning_makes_another_run(flag: str, value: Any) -> None:
 
 def test_how_long_and_where_a_run_trains_may_change() -> None:
     of_groups = {
-        name for name, flag in FLAGS.items() if flag.group in ("process", "cluster", "evaluation")
+        name
+        for name, flag in FLAGS.items()
+        if flag.group in ("process", "cluster", "engine", "evaluation")
     }
     assert set(flags_of(RESUMED)) == (of_groups - {"synchronization"}) | {
         "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",

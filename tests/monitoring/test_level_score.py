@@ -13,7 +13,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.monitoring.metrics import LEVEL_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.returns import Kind, scores
-from impala_tf.monitoring.rows import LevelRows
+from impala_tf.monitoring.rows import LevelRows, evaluation_points, evaluation_status
 from impala_tf.monitoring.writers import CsvWriter
 from impala_tf.processes.learner_outputs import reached
 from impala_tf.types import Episode, Progress
@@ -106,3 +106,17 @@ def test_the_files_of_a_run_hold_the_score(tmp_path: Path, kind: Kind) -> None:
     assert found is kind
     assert [point.mean for point in points] == pytest.approx(expected)
     assert [point.row["environment_frames"] for point in points] == ["8", "12", "16"]
+
+
+def test_results_of_several_levels_have_a_curve_each_and_one_figure() -> None:
+    """If each level has a normalised return; else the level with the largest returns decides."""
+    played: dict[str, Any] = {"environment_frames": 100, "episodes": 2, "played": "other seeds"}
+    rows = [{**played, "level_name": "A", "return_mean": 18.0}]
+    rows.append({**played, "level_name": "B", "return_mean": 400.0})
+    points = evaluation_points(rows)
+    assert points == {"return_mean/A": 18.0, "return_mean/B": 400.0, "return_mean": 209.0}
+    assert evaluation_status(rows)["return_mean"] == 209.0
+    for row, normalized in zip(rows, (1.1, 13.9), strict=True):
+        row["normalized_return_mean"] = normalized
+    found = evaluation_status(rows)
+    assert (found["return_mean"], found["normalized"], found["episodes"]) == (7.5, True, 4)

@@ -71,7 +71,7 @@ def test_a_run_resumes_although_the_server_cannot_be_reached(
     begin = wandb.init
 
     def unreachable(**settings: Any) -> Any:
-        if settings["mode"] != "offline":
+        if settings.get("mode") != "offline":
             raise wandb.errors.CommError("no route to the server")
         return begin(**settings)
 

@@ -11,7 +11,6 @@ from impala_tf.callbacks import Callback
 from impala_tf.learner.user_callbacks import UserCallbacks
 from impala_tf.monitoring.status_file import Status, read_status
 from impala_tf.processes.learner_main import LearnerProcess
-from impala_tf.processes.status_reporter import StatusReporter
 from tests.helpers.waiting import wait_until
 
 Build = Callable[[], LearnerProcess]
@@ -26,11 +25,6 @@ def state(process: LearnerProcess) -> str | None:
     return None if found is None else found["state"]
 
 
-def reporter(process: LearnerProcess) -> StatusReporter:
-    path, end_state = process.logdir.status(), lambda: process.end_state
-    return StatusReporter(path, process.status, process.storage, process.peers, end_state, 0.02)
-
-
 def counters(process: LearnerProcess, frames_left: int) -> dict[str, float]:
     frames = process.learner.total_frames - frames_left
     counts = dict.fromkeys(("agent_steps", "environment_frames"), frames)
@@ -41,7 +35,7 @@ def counters(process: LearnerProcess, frames_left: int) -> dict[str, float]:
 def test_a_run_that_ends_is_stopped_or_done(build: Build, frames_left: int, expected: str) -> None:
     """The display shows it, and users need to know whether a run can be resumed."""
     process = build()
-    with reporter(process):
+    with process.reporting(0.02):
         wait_until(lambda: state(process) == "starting", what="status of a run that starts")
         process.learner.restore_counters(counters(process, frames_left))
     assert state(process) == expected
@@ -62,7 +56,7 @@ def test_a_run_that_a_callback_ended_says_so(
     process = build()
     assert process.outputs is not None
     process.outputs.callbacks = UserCallbacks([Ends()], process.logdir, lambda *added: None)
-    with reporter(process):
+    with process.reporting(0.02):
         process.learner.restore_counters(counters(process, frames_left))
         if end_early:
             process.learner.finish()
@@ -74,10 +68,10 @@ def test_a_run_that_a_callback_ended_says_so(
 
 def test_a_run_that_ends_with_an_error_or_whose_callback_raised_has_failed(build: Build) -> None:
     process = build()
-    with contextlib.suppress(FloatingPointError), reporter(process):
+    with contextlib.suppress(FloatingPointError), process.reporting(0.02):
         raise FloatingPointError
     assert state(process) == "failed"
-    with reporter(process):
+    with process.reporting(0.02):
         process.learner.finish()
         assert process.outputs is not None
         process.outputs.callbacks.failure = "--callbacks: Upload.on_row raised OSError: no network"
@@ -94,7 +88,7 @@ def test_a_logdir_that_was_moved_is_shown(build: Build) -> None:
         found = read(process)
         return found["storage_trouble"]["text"] if found and found["storage_trouble"] else ""
 
-    with reporter(process):
+    with process.reporting(0.02):
         wait_until(lambda: state(process) == "starting", what="status of a run that starts")
         process.logdir.path.rename(process.logdir.path.with_name("moved"))
         wait_until(lambda: "was --logdir moved or deleted?" in trouble(), what="trouble")

@@ -54,7 +54,7 @@ def test_unusable_flags_give_one_line_and_status_2(
     [
         ("tensorflow", [CARTPOLE], "this needs TensorFlow"),
         ("tensorflow", ["--mode=describe"], "this needs TensorFlow"),
-        ("wandb", [CARTPOLE, "--track=wandb"], "--track=wandb: needs the extra wandb: "),
+        ("wandb", [CARTPOLE, "--track=wandb"], "--track=wandb: needs the package wandb"),
     ],
 )
 def test_a_machine_without_a_package_is_told_what_to_install(

@@ -31,7 +31,7 @@ from impala_tf.cluster.plan import LAUNCH_ONLY, columns, credentials_of, sizes
 from impala_tf.cluster.record import Launch, earlier, write
 from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ConfigError, Given, user_commands
-from impala_tf.config.limits import amounts
+from impala_tf.config.engine_flags import amounts
 from impala_tf.logdir import moved_aside
 from impala_tf.printable import log_printer
 
