@@ -78,7 +78,7 @@ def supervisor_of(given: Given, echo: bool = False, **more: Any) -> NodeSupervis
         _await_name(learners[given["task"]])
     node = node_name(given)
     path = files.orders_path(logdir, node)
-    with _written(logdir):
+    with written(logdir):
         try:
             # Until it is claimed, the node's orders may belong to another process.
             alive = files.claim(logdir, node, LOCK_WAIT_S)
@@ -102,7 +102,7 @@ def supervisor_of(given: Given, echo: bool = False, **more: Any) -> NodeSupervis
 
 def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
     """Makes the run's folder and certificates; nodes other than learner 0's wait for the latter."""
-    with _written(logdir):
+    with written(logdir):
         files.processes_folder(logdir).mkdir(parents=True, exist_ok=True)
     if is_first:
         certificates.ensure(credentials)
@@ -118,7 +118,7 @@ def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
 
 
 @contextlib.contextmanager
-def _written(logdir: Path) -> Iterator[None]:
+def written(logdir: Path) -> Iterator[None]:
     """Turns failures to write to the logdir, or to lock a file there, into a ConfigError."""
     try:
         yield

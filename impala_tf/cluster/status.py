@@ -252,16 +252,22 @@ def _duration(seconds: float) -> str:
 # --- a run of another engine ---
 
 
-def run_in(logdir: Path, is_there: bool) -> Run:
+def run_in(logdir: Path, is_there: bool, hosts: Mapping[str, str] | None = None) -> Run:
     """Returns a run from the files in its logdir, which its machines share.
 
     Args:
       logdir: the run's logdir.
       is_there: whether its job is running. If not, its processes may have been killed.
+      hosts: {node: where it is} of those that answer, if the engine knows that.
     """
-    nodes = files.read_states(logdir)
+    nodes, known = files.read_states(logdir), hosts or {}
     seen = [
-        see(each, "", node.now_unix_s, is_there)
+        see(
+            each,
+            known.get(node.node, ""),
+            node.now_unix_s,
+            is_there and (hosts is None or node.node in hosts),
+        )
         for node in nodes
         for each in node.processes.values()
     ]

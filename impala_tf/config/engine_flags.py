@@ -22,8 +22,8 @@ class EngineConfig:
     SCOPE: ClassVar[Scope] = HERE | LAUNCH | RESUMED | USER
     engine: Annotated[Literal["", "ssh", "slurm", "ray"], COMMAND] = ""
     """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm:
-    submit the run as a job that starts --join on each of its nodes; ray: let a Ray cluster place
-    each process, and restart it elsewhere when its node is lost (docs/engines.md has others).
+    submit the run as a job that starts --join on each of its nodes; ray: let a Ray cluster give
+    each node of the run a place, and another one when that is lost (docs/engines.md has others).
     --dry_run prints what the engine would get."""
     slurm_actors: Annotated[int, NOT_NEGATIVE] = 1
     """--engine=slurm: nodes with actors, besides those of --num_learners. 0: one node does

@@ -411,11 +411,12 @@ class ClusterConfig:
     it is, and where the learners are: Slurm, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
     num_learners: Annotated[int | None, POSITIVE] = None
-    """--join, --engine=slurm and --engine=ray: how many learners there are. On Slurm and with
-    --join, they are on the first nodes, one on each. Default: 1; with --join in a heterogeneous job
-    of Slurm, the nodes of its first component."""
+    """--join, --engine=slurm and --engine=ray: how many learners there are, each on a node of its
+    own. Default: 1; with --join in a heterogeneous job of Slurm, the nodes of its first
+    component."""
     actors_per_node: Annotated[int | None, POSITIVE] = None
-    """--join: actor processes on each node without a learner. Default: one per core of the node."""
+    """--join: actor processes on each node without a learner. Default: one per core of the node;
+    with --engine=ray, all of --num_actors on one node."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -98,28 +98,6 @@ def key_folder(tmp_path):
     return tmp_path / "credentials"
 
 
-def member(rank, port, folder, patience_s, run_id="run"):
-    times = Times(patience_s=patience_s, settle_s=patience_s)
-    return Membership(group_info(rank, 2, port), run_id, folder, lambda text: None, times=times)
-
-
-def test_the_patience_starts_again_with_every_attempt(key_folder):
-    """A group that had trained for hours gave up at once when learner 0 was out of reach."""
-    port = free_port()
-    first, second = (member(rank, port, key_folder, patience_s=2.0) for rank in (0, 1))
-    thread = threading.Thread(target=first.gather, args=(lambda: False,))
-    thread.start()
-    assert second.gather(lambda: False)
-    thread.join()
-    first.close()
-    time.sleep(2.5)  # the learners train
-    started = time.monotonic()
-    with pytest.raises(GiveUpError, match="learner-0, which is unreachable"):
-        second.gather(lambda: False)
-    assert time.monotonic() - started > 2.0
-    second.close()
-
-
 def test_a_learner_that_is_cut_off_waits_for_as_long_as_that_lasts(key_folder, monkeypatch):
     """A network that is cut for an hour ended it for good, or later even the whole run."""
 
@@ -218,18 +196,6 @@ def test_a_learner_is_told_who_trains_and_learner_0_when_one_is_back(key_folder)
         second.close()
 
 
-def test_the_rendezvous_of_another_run_is_not_joined(key_folder):
-    port = free_port()
-    first = member(0, port, key_folder, 9.0, run_id="another run")
-    second = member(1, port, key_folder, 1.0)
-    try:
-        with pytest.raises(GiveUpError, match="serves another run"):
-            second.gather(lambda: False)
-    finally:
-        first.close()
-        second.close()
-
-
 # --- who may talk to the rendezvous ---
 
 
@@ -282,26 +248,3 @@ def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):
         assert raw(proxy.port, "PUT", f"/{own}:{proxy.port}/global/0", b"mine")[0] != 403
     finally:
         proxy.close()
-
-
-def test_a_learner_whose_packets_come_from_another_address_takes_part(key_folder):
-    """As behind NAT: all packets come from 127.0.0.1, which is no learner's `ip`."""
-    hosts, port = ("127.0.0.2", "192.0.2.2"), free_port()
-    members = [
-        Membership(GroupInfo(number, hosts, hosts, port), "run", key_folder, print)
-        for number in range(2)
-    ]
-    started = []
-    threads = [
-        threading.Thread(target=lambda each=each: started.append(each.gather(lambda: False)))
-        for each in members
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=90)
-        assert started == [True, True]
-    finally:
-        for each in members:
-            each.close()

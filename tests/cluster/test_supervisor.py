@@ -176,16 +176,6 @@ def test_a_closed_pipe_behind_its_output_ends_nothing(supervise, tmp_path):
     assert node.of("actor-0").state == "finished"
 
 
-def test_a_supervisor_that_stopped_writing_is_noticed(supervise):
-    node = supervise(shell("actor-0", "sleep 1000"))
-    node.wait_for("actor-0", "running")
-    state = node.state()
-    assert not files.is_silent(state, files.boot_id(), files.uptime_s())
-    assert files.is_silent(state, files.boot_id(), files.uptime_s() + 60)
-    assert files.is_silent(state, "another boot", files.uptime_s())
-    assert files.living_pids(state._replace(boot_id="another boot")) == {}
-
-
 def test_a_supervisor_of_four_actors_is_small(supervise):
     """Cheap machines have a gigabyte."""
     node = supervise(*(shell(f"actor-{k}", "sleep 1000") for k in range(4)))

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -118,23 +117,6 @@ def test_a_launch_that_comes_after_its_interruption_is_refused(node):
     assert node.launch("actor-0").startswith("the launch was interrupted; ")
     assert node.state() is None
     assert isinstance(node.launch("actor-0", run_id="another"), NodeState)
-
-
-def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path):
-    """They are launched at the same time; an actor whose files do not fit cannot connect."""
-    files.processes_folder(tmp_path).mkdir()
-
-    def write(machine):
-        text = f"{machine}" * 10_000
-        files.write_credentials(tmp_path, {"actor.pem": text, "actor.key": text})
-
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(30):
-            list(pool.map(write, range(8)))
-            pair = [
-                (tmp_path / "credentials" / f"actor.{end}").read_text() for end in ("pem", "key")
-            ]
-            assert pair[0] == pair[1]
 
 
 def test_a_state_is_read_as_it_was_written_and_none_if_a_power_cut_has_damaged_it(tmp_path):

@@ -49,74 +49,76 @@ class RayRun(Submitted):
         """Waits until a process has printed `text`."""
         wait_until(lambda: text in self.log(name), 300, what=text, explain=self.explain)
 
-    def wait_until_it_runs(self, name: str, address: str) -> None:
-        """Waits until status says that a process runs on a node."""
-        line = rf"{name} +{re.escape(address)} +running"
-        wait_until(
-            lambda: re.search(line, self.frontend("status")), what=line,
-            explain=self.explain, poll_s=3,
+    def wait_for_status(self, line: str) -> str:
+        """Waits until status prints a line that matches; returns what it prints."""
+        found = wait_until(
+            lambda: said if re.search(line, said := self.frontend("status")) else "",
+            300, what=line, explain=self.explain, poll_s=3,
         )  # fmt: skip
-
-    def wait_until_it_has_left(self) -> str:
-        """Returns what status says once nothing of the run is in Ray."""
-        wait_until(
-            lambda: "has left Ray" in self.frontend("status"), 300, explain=self.explain, poll_s=3
-        )
-        return self.frontend("status")
+        return str(found)
 
     def explain(self) -> str:
         return self.frontend("status") + self.log("learner-0")
 
 
 def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
-    """An actor waits for a node; then the learner's node is lost. Then the run is stopped."""
-    first = nodes.add(2, survives=1)
+    """It waits for its second node; then each kind of node is lost and replaced."""
+    first = nodes.add(1, survives=1)
     run = RayRun(
         nodes, tmp_path / "run", "--level_name=tests.helpers.worlds:CalmCartPole-v1",
-        "--num_actors=2",
-        "--ray_learner_resources=CPU=1,survives=1", "--checkpoint_interval_s=2",
+        "--num_actors=2", "--ray_learner_resources=CPU=1,survives=1", "--checkpoint_interval_s=2",
         f"--total_environment_frames={FOREVER}",
     )  # fmt: skip
-    run.wait_for_frames()
-    run.wait_until_it_runs("actor-0", first.node_ip_address)
-    assert re.search("actor-1 +waits for room", run.frontend("status"))
-
-    second = nodes.add(3, survives=1)
+    run.wait_for_status("node-learner-0: waits for room")
+    second = nodes.add(2)
     run.wait_for("learner-0", "actor actor-1 joined")
 
+    nodes.remove(second)
+    run.wait_for_status("actor-0 +was running")
+    nodes.add(2)
+    run.wait_for_status("actor-0 +[0-9.]+ +running")
+    # Only now: nodes of one machine share a folder for code, and each unpacks it there again.
+    spare = nodes.add(1, survives=1)
     saved = run.frames()
+    run.wait_for_frames(saved)
     nodes.remove(first)
     run.wait_for("learner-0", "resuming from")
     assert re.search(r"resuming from .*, [1-9][\d,]* frames", run.log("learner-0"))
     run.wait_for_frames(saved)
-    for name in ("learner-0", "actor-0", "actor-1"):  # the last one with the new address
-        run.wait_until_it_runs(name, second.node_ip_address)
+    run.wait_for_status(f"learner-0 +{re.escape(spare.node_ip_address)} +running")
 
     assert "write a checkpoint" in run.frontend("stop")
-    end = run.wait_until_it_has_left()
-    assert re.search(r"learner-0 +stopped", end)
+    end = run.wait_for_status("has left Ray")
+    assert re.search(r"learner-0 +stopped", end) and re.search("actor-1 +(stopped|finished)", end)
     assert re.search(r"stopped at .* frames; checkpoint ", run.frontend("logs", "learner-0"))
-    nodes.remove(second)
 
 
 def test_two_learners_train_an_own_level_to_the_end(nodes: RayNodes, tmp_path: Path) -> None:
     """The module of the level is in the current folder, and nodes get a copy of it."""
     shutil.copy(PROJECT / "examples" / "own_level.py", tmp_path)
-    node = nodes.add(4, pair=2)
+    for _ in range(2):
+        nodes.add(1, pair=1)
+    nodes.add(2)
     run = RayRun(
         nodes, tmp_path / "run", "--level_name=own_level:Corridor", "--num_learners=2",
         "--num_actors=2", "--ray_learner_resources=CPU=1,pair=1",
         "--total_environment_frames=10000", cwd=tmp_path,
     )  # fmt: skip
-    for name in ("learner-0", "learner-1"):
-        run.wait_for(name, "final parameters")
-    end = run.wait_until_it_has_left()
+    end = run.wait_for_status("has left Ray")
+    finals = []
     for name in ("learner-0", "learner-1"):
         assert re.search(rf"{name} +finished", end)
-    finals = [re.findall(r"final parameters (\w+)", run.log(f"learner-{k}"))[-1] for k in (0, 1)]
-    assert finals[0] == finals[1]
+        finals += re.findall(r"final parameters (\w+)", run.log(name))[-1:]
+    assert len(finals) == 2 and finals[0] == finals[1]
     assert run.frames() >= 10_000
-    nodes.remove(node)
+
+
+def test_a_run_without_room_is_cancelled(nodes: RayNodes, tmp_path: Path) -> None:
+    run = RayRun(
+        nodes, tmp_path / "run", "--level_name=CartPole-v1", "--ray_learner_resources=nowhere=1"
+    )
+    assert "is cancelled" in run.frontend("stop")
+    run.wait_for_status("has left Ray")
 
 
 def test_an_address_without_a_cluster_is_named_at_once(tmp_path: Path) -> None:

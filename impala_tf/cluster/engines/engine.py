@@ -6,17 +6,22 @@ of the user who submitted it; see `impala_tf.cluster.record`.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from impala_tf.cluster.launch import Differences
 from impala_tf.cluster.record import Launch
+from impala_tf.cluster.runner import ClusterError
 from impala_tf.cluster.watch import MakeDisplay
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
+from impala_tf.logdir import moved_aside
+from impala_tf.printable import log_printer
 
 OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
 """The flags of a submission; the run's processes do not get them."""
+_TAIL_BYTES = "20000"
 
 
 class Engine(Protocol):
@@ -55,6 +60,14 @@ class Engine(Protocol):
         """Stops the whole run, with a checkpoint."""
 
 
+def make_logdir(given: Given) -> None:
+    """Makes the logdir of a submission; with --fresh, first renames the run that is in it."""
+    logdir = Path(given["logdir"]).absolute()
+    if given["fresh"] and (moved := moved_aside(logdir)):
+        print(f"the run that was in {logdir} is now in {moved}")
+    logdir.mkdir(parents=True, exist_ok=True)
+
+
 def print_commands(given: Given, *commands: Sequence[str]) -> None:
     """Prints commands of the front end for the run that was submitted, such as ["status"]."""
     for words in commands:
@@ -70,3 +83,19 @@ def trains_there(logdir: Path, what: str) -> ConfigError:
     """
     stop = user_commands.frontend("stop", f"--logdir={logdir}")
     return ConfigError(f"--logdir={logdir}: {what} trains there; stop it first: {stop}")
+
+
+def print_log(path: Path, follow: bool) -> int:
+    """Prints the end of a log, and if `follow`, what comes until Ctrl-C; returns `tail`'s status.
+
+    Raises ClusterError if there is no such log.
+    """
+    if not path.is_file():
+        raise ClusterError(f"{path}: no output yet")
+    more, show = ["-F"] if follow else [], log_printer()
+    tail = ["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, bufsize=0) as running:
+        assert (out := running.stdout) is not None
+        for piece in iter(lambda: out.read(65536), b""):
+            show(piece)
+    return running.returncode

@@ -1,15 +1,16 @@
-"""Ray: a cluster places each process of a run, and restarts it elsewhere when its node is lost.
+"""Ray: a cluster gives a run its nodes, and replaces those that it loses.
 
-Learners and the first actor get room together. Every other actor waits until a node has room for
-it, perhaps a node that autoscaling adds, or that joins later. Ray copies the project to its nodes;
-they need its packages, and the same version of Ray.
+Ray copies the project to its nodes; they need its packages, the same version of Ray, and the
+logdir. A run starts when all of its nodes have room. Each starts the supervisor of `--join`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -19,25 +20,21 @@ from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.cluster import code, status
-from impala_tf.cluster.engines import ray_cluster
-from impala_tf.cluster.engines.engine import (
-    print_commands,
-    trains_there,
-)
-from impala_tf.cluster.engines.ray_member import Run, Seen
+from impala_tf.cluster.engines.engine import make_logdir, print_commands, print_log, trains_there
+from impala_tf.cluster.engines.ray_node import ANSWER_S, Run, ask, create, is_there, remove
+from impala_tf.cluster.join import written
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.plain import from_plain, to_plain
 from impala_tf.cluster.plan import LAUNCH_ONLY, columns, credentials_of, sizes
 from impala_tf.cluster.record import Launch, earlier, write
 from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config.addresses import split_host_port
 from impala_tf.config.engine_flags import amounts
-from impala_tf.logdir import moved_aside
-from impala_tf.printable import log_printer
 
 _NAME = "ray"
-_POLL_S = 1.0
-_TAIL_BYTES = 20_000
+_STOP_S = 60.0
+"""How long a learner has to answer a stop on a busy node: if it does not, it saves nothing."""
 
 
 class Job(NamedTuple):
@@ -50,43 +47,40 @@ class Job(NamedTuple):
 
 
 def render(given: Given) -> str:
-    """Returns a table of the processes to place; see `engine.Engine`."""
+    """Returns a table of the nodes to place; see `engine.Engine`."""
     run = _run(given)
-    rows = [("process", "takes", "room", "command")]
-    for name in run.names:
-        role, _, task = name.partition("-")
-        together = role == "learner" or task == "0"
-        own = f"--job_name={role} --task={task}"
-        room = "first, together" if together else "when a node has it"
-        takes = given["ray_learner_resources"] if role == "learner" else "CPU=1"
-        rows.append((name, takes, room, f"python {user_commands.SCRIPT} {own}"))
-    shared = " ".join(run.flags)
-    return f"{columns(rows)}flags of all, besides --learner_hosts: {shared}\n"
+    rows = [("node", "takes", "runs")]
+    for name in run.nodes:
+        _, job, task = name.split("-")
+        if job == "learner":
+            rows.append((name, given["ray_learner_resources"], f"learner-{task}"))
+        else:
+            count = run.actors_on(int(task))
+            rows.append((name, f"CPU={count}", f"{count} actor(s)"))
+    return f"{columns(rows)}flags of all: {' '.join(run.flags)}\n"
 
 
 def submit(given: Given, *_: object) -> int:
     """Hands a run to a Ray cluster; returns 0. See `engine.Engine`."""
     run = _run(given)
-    logdir = Path(run.logdir)
+    logdir = Path(given["logdir"]).absolute()
     before = earlier(logdir, _NAME)
-    with _code(given) as code, _connected("auto", code) as address:
-        if before is not None and ray_cluster.ask(job(before, logdir).run, "look") is not None:
+    with _code(given) as code, _connected("auto", run.namespace, code) as address:
+        if before is not None and is_there(job(before, logdir).run):
             raise trains_there(logdir, "a run on Ray")
-        try:
-            if given["fresh"] and (moved := moved_aside(logdir)):
-                print(f"the run that was in {logdir} is now in {moved}", file=sys.stderr)
-            logdir.mkdir(parents=True, exist_ok=True)
+        with written(logdir):
+            make_logdir(given)
             record = {"address": address, "run": to_plain(run)}
-            launch = Launch(_NAME, str(logdir.resolve()), run.started_unix_s, record)
+            launch = Launch(_NAME, str(logdir.resolve()), time.time(), record)
             write(run.namespace.removeprefix("impala-"), launch)
-        except OSError as error:
-            raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
-        of_learner = amounts(given["ray_learner_resources"])
         try:
-            ray_cluster.create(run, {"learner": of_learner, "actor": {"CPU": 1.0}})
+            there = create(run, amounts(given["ray_learner_resources"]))
         except Exception as error:
             raise ClusterError(f"Ray refuses the run: {error}") from error
-    print(f"submitted to the Ray cluster {address}; learners: {run.learners}, actors: {run.actors}")
+    print(
+        f"submitted to the Ray cluster {address}, which has {there} node(s); the run needs"
+        f" {len(run.nodes)} with room"
+    )
     print_commands(given, ["status"], ["logs", "learner-0"], ["stop"])
     return 0
 
@@ -97,51 +91,38 @@ def job(launch: Launch, logdir: Path) -> Job:
 
 
 def show_status(job: Job) -> int:
-    """Prints the state and the node of every process; returns 0."""
-    with _connected(job.address):
-        answers: dict[str, Seen] | None = ray_cluster.ask(job.run, "look")
-    if answers is None:
+    """Prints the state and the host of every process, and the nodes without room; returns 0."""
+    with _connected(job.address, job.run.namespace):
+        has_run = is_there(job.run)
+        seen = ask(job.run, job.run.nodes, "look")
+    if not has_run:
         print("the run has left Ray; what its processes have written in the logdir:")
-        status.print_run(status.run_in(job.logdir, is_there=False))
-        return 0
-    now_s = time.time()
-    seen = [
-        status.see(answers[name].state, answers[name].host, now_s)
-        if name in answers
-        else status.Seen(name, "", "waits for room", detail="or its node was lost")
-        for name in job.run.names
-    ]
-    text = answers["learner-0"].status if "learner-0" in answers else ""
-    learner = status.parse_status(text)
-    status.print_run(status.Run(seen, {0: learner} if learner else {}))
+    for name in job.run.nodes if has_run else []:
+        if name not in seen:
+            print(f"{name}: waits for room, or its Ray node was lost")
+        elif seen[name].problem:
+            print(f"{name}: {seen[name].problem}")
+    hosts = {name: each.host for name, each in seen.items()}
+    known = status.run_in(job.logdir, has_run, hosts)
+    if known.processes:
+        status.print_run(known)
     return 0
 
 
 def follow_log(job: Job, name: str, follow: bool) -> int:
-    """Prints the end of a process's log, wherever its node is; returns 0.
-
-    Raises ClusterError if there is no such log. `follow` ends when the run has left Ray, too.
-    """
-    if name not in job.run.names:
-        raise ClusterError(f"{name}: no such process; the run has {', '.join(job.run.names)}")
-    show, offset = log_printer(), None
-    with _connected(job.address):
-        while (answer := ray_cluster.ask(job.run, "log", name, offset)) is not None:
-            offset, content = answer
-            show(content)
-            if offset is None or not follow:
-                break
-            time.sleep(_POLL_S)
-    if offset is None:
-        show(_old_log(job, name))
-    return 0
+    """Prints the end of a process's log, from the logdir."""
+    return print_log(files.log_path(job.logdir, name), follow)
 
 
 def stop(job: Job) -> int:
     """Stops the whole run, with a checkpoint; returns 0."""
-    with _connected(job.address):
-        saves = ray_cluster.ask(job.run, "stop")
-    if saves is None:
+    with _connected(job.address, job.run.namespace):
+        has_run = is_there(job.run)
+        learners = ask(job.run, job.run.nodes[: job.run.learners], "stop", _STOP_S)
+        saves = "node-learner-0" in learners
+        if not saves:
+            remove(job.run)
+    if not has_run:
         print("the run has left Ray already")
     elif saves:
         print("the run stops: the learners write a checkpoint")
@@ -155,32 +136,79 @@ def _run(given: Given) -> Run:
     learners, actors = given["num_learners"] or 1, given["num_actors"] or 1
     own = sizes(given, learners, [given["envs_per_actor"]] * actors)
     kept = {name: given[name] for name in ("max_hours",) if name in given}
-    shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own, **kept)
+    shared = given.without(*LAUNCH_ONLY).replace(
+        logdir=str(logdir), credentials=str(credentials_of(given)), **own, **kept
+    )
     if source := given["start_from"]:  # processes run in the folder of the code
         shared = shared.replace(start_from=str(Path(source).expanduser().absolute()))
     return Run(
         namespace=f"impala-{secrets.token_hex(8)}",
-        logdir=str(logdir),
-        credentials=str(credentials_of(given)),
         learners=learners,
+        actor_nodes=-(-actors // (given["actors_per_node"] or actors)),
         actors=actors,
+        port=20_000 + 2 * secrets.randbelow(5000),  # runs may share a node
         flags=tuple(configs.to_flags(shared)),
-        started_unix_s=time.time(),
     )
 
 
 @contextlib.contextmanager
-def _connected(address: str, code: Path | None = None) -> Iterator[str]:
-    """Connects to a cluster; yields its address.
+def _connected(address: str, namespace: str, code: Path | None = None) -> Iterator[str]:
+    """Connects to a cluster; yields the address at which other commands can find it.
 
     Ray prints events of its nodes to standard output, which is only for the command's own lines.
+
+    Args:
+      address: the cluster's, or auto for what RAY_ADDRESS says, or the one that runs here.
+      namespace: the run's.
+      code: to submit a run, a folder with all the code that nodes need, which Ray copies to them.
+
+    Raises:
+      ConfigError: Ray is not installed, or RAY_ADDRESS names no cluster.
+      ClusterError: the cluster of a run is gone, or refuses this version of Ray or Python.
     """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError(
+            f"--engine=ray: needs the extra ray: {user_commands.install_extra('ray')}"
+        ) from None
+    # Checked here, because Ray itself would wait for minutes.
+    named = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
+    if "://" in named:
+        raise ConfigError(
+            f"RAY_ADDRESS={named}: must be HOST:PORT; run this on a node of the cluster"
+        )
+    environment = {} if code is None else {"working_dir": str(code)}
     with contextlib.redirect_stdout(sys.stderr):
-        full_address = ray_cluster.connect(address, code)
         try:
-            yield full_address
+            if named != "auto":
+                socket.create_connection(split_host_port(named), ANSWER_S).close()
+            ray.init(
+                address,
+                namespace=namespace,
+                runtime_env=environment,
+                log_to_driver=False,
+                logging_level="error",
+            )
+        except (OSError, ValueError) as error:
+            text = f"no Ray cluster answers there ({_first_line(error)})"
+            if code is None:
+                raise ClusterError(f"{named}: {text}") from None
+            raise ConfigError(
+                f"RAY_ADDRESS={named}: {text}; ray start --head starts one on this machine, and"
+                " RAY_ADDRESS=HOST:PORT names another one"
+            ) from None
+        except RuntimeError as error:
+            raise ClusterError(f"{named}: {_first_line(error)}") from None
+        try:
+            yield str(ray.get_runtime_context().gcs_address)
         finally:
-            ray_cluster.disconnect()
+            ray.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -192,10 +220,3 @@ def _code(given: Given) -> Iterator[Path]:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
         yield Path(folder)
-
-
-def _old_log(job: Job, name: str) -> bytes:
-    path = files.log_path(job.logdir, name)
-    if not path.is_file():
-        raise ClusterError(f"{name}: waits for room, or its log is on a node; not here: {path}")
-    return path.read_bytes()[-_TAIL_BYTES:]

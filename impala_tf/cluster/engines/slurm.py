@@ -23,23 +23,23 @@ from typing import NamedTuple
 from impala_tf import config as configs
 from impala_tf.cluster.engines.engine import (
     OF_THE_LAUNCH,
+    make_logdir,
     print_commands,
+    print_log,
     trains_there,
 )
-from impala_tf.cluster.join import LEFT
+from impala_tf.cluster.join import LEFT, written
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.record import Launch, earlier, write
 from impala_tf.cluster.runner import ClusterError
 from impala_tf.cluster.status import print_run, run_in
 from impala_tf.config import ConfigError, Given, user_commands
-from impala_tf.logdir import moved_aside, write_atomically
-from impala_tf.printable import log_printer
+from impala_tf.logdir import write_atomically
 
 _NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
 _COMMAND_S = 60.0
 _RUNS = ("RUNNING", "COMPLETING", "SUSPENDED")
 """Jobs in other states, such as PENDING, have no processes."""
-_TAIL_BYTES = "20000"
 _HEAD = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -129,18 +129,14 @@ def submit(given: Given, *_: object) -> int:
     before = earlier(logdir, _NAME)
     if before is not None and (state := _queue(job(before, logdir), "%T")):
         raise trains_there(logdir, f"job {before.job['job']} is {state[0]} and")
-    try:
-        if given["fresh"] and (moved := moved_aside(logdir)):
-            print(f"the run that was in {logdir} is now in {moved}")
-        logdir.mkdir(parents=True, exist_ok=True)
+    with written(logdir):
+        make_logdir(given)
         write_atomically(logdir / _SCRIPT, script)
         for mark in logdir.glob(_STOP_MARK.format(job="*")):  # a new Slurm counts from 1 again
             mark.unlink()
         number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
         launch = Launch(_NAME, str(logdir.resolve()), time.time(), {"job": number})
         write(secrets.token_hex(8), launch)
-    except OSError as error:
-        raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
     print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
     logs = [["logs", "learner-0"]] if given["slurm_actors"] else []
     print_commands(given, ["status"], *logs, ["stop"])
@@ -165,15 +161,7 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     """Prints the end of a process's log; with the name 'supervisor', the end of the job's log."""
     is_job = name == "supervisor"
     path = job.logdir / f"slurm-{job.number}.out" if is_job else files.log_path(job.logdir, name)
-    if not path.is_file():
-        raise ClusterError(f"{path}: no output yet")
-    more, show = ["-F"] if follow else [], log_printer()
-    tail = ["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]
-    with subprocess.Popen(tail, stdout=subprocess.PIPE, bufsize=0) as running:
-        assert (out := running.stdout) is not None
-        for piece in iter(lambda: out.read(65536), b""):
-            show(piece)
-    return running.returncode
+    return print_log(path, follow)
 
 
 def stop(job: Job) -> int:

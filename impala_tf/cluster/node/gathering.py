@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 LEADER = 0
@@ -45,10 +45,41 @@ class Times(NamedTuple):
 TIMES = Times()
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
+    """A learner that waits to start."""
+
     attempt: str
+    """A unique name of this start."""
     since_s: float
     seen_s: float
+
+
+def may_start(
+    waiting: Mapping[int, float],
+    heard: Collection[int],
+    before: Collection[int],
+    size: int,
+    times: Times = TIMES,
+) -> bool:
+    """Tells whether the learners that wait may start without the others.
+
+    Args:
+      waiting: {learner that waits: for how long, in seconds}.
+      heard: the learners whose supervisors have just been heard.
+      before: the members of the last group.
+      size: the number of the run's learners.
+      times: how long to wait for what.
+    """
+    if len(waiting) == size:
+        return True
+    missing = set(range(size)) - waiting.keys()
+    if not missing.isdisjoint(heard):
+        wait_s = times.late_s
+    elif before and missing.isdisjoint(before):  # no loss: they were away before
+        wait_s = 0.0
+    else:
+        wait_s = times.settle_s
+    return waiting.get(LEADER, -1.0) >= wait_s
 
 
 class Gathering:
@@ -77,7 +108,7 @@ class Gathering:
         self._times = times
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, Waiting] = {}
         self._heard_s: dict[int, float] = {}
         self._away_since_s: dict[int, float] = {}
         self._group = ""
@@ -85,7 +116,6 @@ class Gathering:
         self._began_s = 0.0
         self._over = ""
         self._done = False
-        self._told_done: set[int] = set()
         self._store: dict[str, str] = {}
 
     def join(self, number: int, attempt: str) -> dict[str, Any]:
@@ -108,19 +138,19 @@ class Gathering:
             now = self._hear(number)
             if self._attempts.get(number) != attempt:
                 before = self._waiting.get(number)
-                is_known = before is not None and before.attempt == attempt
-                since_s = before.since_s if is_known and before is not None else now
-                self._waiting[number] = _Waiting(attempt, since_s, now)
-            present = self._here(now)
-            if not (self._over or self._done) and present:
-                self._start_or_end(present, now)
-            if self._done:
-                self._told_done.add(number)
+                since_s = before.since_s if before and before.attempt == attempt else now
+                self._waiting[number] = Waiting(attempt, since_s, now)
+            here = self._here(now)
+            missing = [other for other in range(self._size) if other not in here]
+            if here and not (self._over or self._done):
+                self._start_or_end(here, missing, now)
+            away = {str(other): now - since_s for other, since_s in self._away_since_s.items()}
+            group = {"name": self._group, "members": list(self._attempts), "away": away}
             return {
-                "group": self._described(now) if self._attempts.get(number) == attempt else None,
+                "group": group if self._attempts.get(number) == attempt else None,
                 "over": self._over,
                 "done": self._done,
-                "missing": [other for other in range(self._size) if other not in present],
+                "missing": missing,
             }
 
     def watch(self, number: int, attempt: str) -> dict[str, Any]:
@@ -140,18 +170,14 @@ class Gathering:
         """
         with self._lock:
             now = self._hear(number)
-            present = self._here(now)
-            waiting_peers = [
-                peer
-                for other, peer in present.items()
-                if other != number and other in self._attempts
-            ]
+            here, members = self._here(now), self._attempts
+            peers_s = [now - here[n].since_s for n in here if n != number and n in members]
             long_enough = now - self._began_s >= self._times.grow_s
-            is_told = number == LEADER and long_enough and LEADER in self._attempts
+            is_told = number == LEADER and long_enough and LEADER in members
             return {
-                "waiting_s": max((now - peer.since_s for peer in waiting_peers), default=0.0),
-                "outdated": bool(self._attempts) and attempt not in self._attempts.values(),
-                "returned": sorted(present.keys() - self._attempts.keys()) if is_told else [],
+                "waiting_s": max(peers_s, default=0.0),
+                "outdated": bool(members) and attempt not in members.values(),
+                "returned": sorted(here.keys() - members.keys()) if is_told else [],
             }
 
     def leave(self, reason: str) -> None:
@@ -168,11 +194,6 @@ class Gathering:
         """From now on, tells waiting learners that the run has ended."""
         with self._lock:
             self._done = True
-
-    def has_told_all(self) -> bool:
-        """Whether all waiting learners know that the run has ended."""
-        with self._lock:
-            return self._here(self._clock()).keys() <= self._told_done
 
     def value(self, group: str, path: str) -> str | None:
         """Returns what a member of the group has stored at `path`, or None."""
@@ -192,50 +213,29 @@ class Gathering:
         now = self._heard_s[number] = self._clock()
         return now
 
-    def _here(self, now: float) -> dict[int, _Waiting]:
-        fresh_s = self._times.fresh_s
-        return {
-            n: learner for n, learner in self._waiting.items() if now - learner.seen_s < fresh_s
-        }
+    def _is_fresh(self, at_s: float, now: float) -> bool:
+        return now - at_s < self._times.fresh_s
 
-    def _start_or_end(self, here: Mapping[int, _Waiting], now: float) -> None:
-        if len(here) == self._size:
-            return self._start(here, now, now)
-        if LEADER not in here:
-            return None
-        since_s = here[LEADER].since_s
-        if self._min_learners is None:
-            fewest = 1 if self._has_trained else self._size
-        else:
-            fewest = self._min_learners
-        missing = [number for number in range(self._size) if number not in here]
-        fresh_s = self._times.fresh_s
-        expected = any(now - self._heard_s.get(absent, -fresh_s) < fresh_s for absent in missing)
-        is_loss = not self._attempts or any(absent in self._attempts for absent in missing)
-        settle_s = self._times.settle_s if is_loss else 0.0  # no loss: they were away before
+    def _here(self, now: float) -> dict[int, Waiting]:
+        return {n: each for n, each in self._waiting.items() if self._is_fresh(each.seen_s, now)}
+
+    def _start_or_end(self, here: Mapping[int, Waiting], missing: list[int], now: float) -> None:
+        fewest = self._min_learners or (1 if self._has_trained else self._size)
+        waited_s = {number: now - each.since_s for number, each in here.items()}
         if len(here) >= fewest:
-            if now - since_s >= (self._times.late_s if expected else settle_s):
-                self._start(here, since_s, now)
-        elif now - since_s >= self._times.patience_s:
+            heard = [n for n, at_s in self._heard_s.items() if self._is_fresh(at_s, now)]
+            if may_start(waited_s, heard, self._attempts, self._size, self._times):
+                self._start(here, missing, now)
+        elif waited_s.get(LEADER, 0.0) >= self._times.patience_s:
             names = ", ".join(f"learner-{number}" for number in missing)
-            self._over = f"waited {(now - since_s) / 60:.0f} min for {names}"
-        return None
+            self._over = f"waited {waited_s[LEADER] / 60:.0f} min for {names}"
 
-    def _start(self, here: Mapping[int, _Waiting], since_s: float, now: float) -> None:
+    def _start(self, here: Mapping[int, Waiting], missing: list[int], now: float) -> None:
         self._group = secrets.token_hex(8)
         self._attempts = {number: here[number].attempt for number in sorted(here)}
         self._began_s = now
         self._has_trained = True
         away = self._away_since_s
-        self._away_since_s = {
-            number: away.get(number, since_s) for number in range(self._size) if number not in here
-        }
+        self._away_since_s = {n: away.get(n, here[LEADER].since_s) for n in missing}
         self._waiting.clear()
         self._store.clear()
-
-    def _described(self, now: float) -> dict[str, Any]:
-        return {
-            "name": self._group,
-            "members": list(self._attempts),
-            "away": {str(number): now - since for number, since in self._away_since_s.items()},
-        }

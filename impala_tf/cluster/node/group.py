@@ -22,7 +22,7 @@ machine is lost, the group must end within a minute, so this is less than a minu
 _GLOO_TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 POLL_S = 0.5
 _REPORT_S = 60.0
-_FAREWELL_S = 3.0
+_FAREWELL_S = 4 * POLL_S
 """How long learner 0's supervisor, when done, keeps telling waiting learners that the run ended."""
 
 
@@ -54,6 +54,7 @@ class Membership:
           OSError: the rendezvous port or the key cannot be used.
         """
         self._group = group
+        self._name = f"learner-{group.number}"
         self._log_event = log_event
         self._times = times
         self._clock = clock
@@ -97,7 +98,7 @@ class Membership:
                 if answer["over"]:
                     raise GiveUpError(f"the group of learners is over: {answer['over']}")
                 if answer["done"]:
-                    self._log_event(f"{_names([self._group.number])}: the run has ended")
+                    self._log_event(f"{self._name}: the run has ended")
                     return False
                 if answer["group"] is not None:
                     self._enter(answer["group"], attempt)
@@ -125,22 +126,18 @@ class Membership:
     def _watch(self, process: SupervisedProcess) -> None:
         while not self._closed.wait(self._times.ask_s) and not process.over:
             attempt = self._attempt
-            if process.state.state not in ("running", "waiting") or not attempt:
-                continue
             try:
                 answer = self._ask("watch", attempt)
             except OSError:
                 continue
-            runs_s = process.runs_s
             if process.state.state != "running" or attempt != self._attempt:
                 continue
-            name = _names([self._group.number])
+            waiting_s, hung_s = answer["waiting_s"], self._times.hung_s
             if answer["outdated"]:
-                self._log_event(f"{name} hangs: the others have started without it; killing it")
+                self._log_event(f"{self._name} hangs: the others have started without it")
                 process.kill()
-            elif answer["waiting_s"] > self._times.hung_s and runs_s >= self._times.hung_s:
-                others = f"the other learners have waited {answer['waiting_s']:.0f} s for it"
-                self._log_event(f"{name} hangs: {others}; killing it")
+            elif waiting_s > hung_s and process.runs_s >= hung_s:
+                self._log_event(f"{self._name} hangs: the others have waited {waiting_s:.0f} s")
                 process.kill()
             elif answer["returned"] and process.regroup():
                 self._log_event(f"{_names(answer['returned'])} is back: the group starts again")
@@ -154,19 +151,12 @@ class Membership:
         """Tells the other learners if this one will not restart."""
         if state.state == "finished" and self._server is not None:
             self._server.gathering.finish()
-            until_s = time.monotonic() + _FAREWELL_S
-            while time.monotonic() < until_s and not self._server.gathering.has_told_all():
-                time.sleep(0.1)
-        if state.state not in ("refused", "failed") or self._lost_leader:
-            return
-        reason = f"learner-{self._group.number}: {state.detail}"
-        if self._server is not None:
-            self._server.gathering.leave(reason)
-            return
-        try:
-            self._client.ask("leave", reason=reason)
-        except OSError as error:
-            self._log_event(f"could not tell the other learners: {error}")
+            time.sleep(_FAREWELL_S)
+        if state.state in ("refused", "failed") and not self._lost_leader:
+            try:
+                self._client.ask("leave", reason=f"{self._name}: {state.detail}")
+            except OSError as error:
+                self._log_event(f"could not tell the other learners: {error}")
 
     def close(self) -> None:
         """Stops the servers."""

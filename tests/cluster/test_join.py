@@ -1,4 +1,4 @@
-"""Nodes of --join whose logdir cannot be used."""
+"""Nodes of --join: how many actors they start, and what a logdir that cannot be used does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from impala_tf.cluster import join
 from impala_tf.cluster.node import state as files
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.machine import certificates
+from tests.helpers.cores import pretend
 
 
 def started(logdir: Path) -> str:
@@ -81,3 +82,20 @@ def test_a_node_that_is_started_again_waits_for_the_one_that_ends(
     ends.join()
     said = capfd.readouterr()
     assert "waiting until it ends" in said.err and "it ran" in said.out
+
+
+@pytest.mark.parametrize(
+    ("variable", "actors"),
+    [("3", 3), ("16", 8), ("0", 8), ("", 8), ("8(x2)", 8), (None, 8)],
+)
+def test_a_node_of_slurm_has_no_more_actors_than_cores_of_its_own(
+    variable: str | None, actors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Slurm does not confine jobs, it took the cores of everyone else's on a shared node."""
+    pretend(monkeypatch, 8)
+    monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", variable)
+    node = Given({"task": 1})
+    assert join.tasks(node) == range(actors, 2 * actors)
+    assert join.tasks(node.replace(actors_per_node=12)) == range(12, 24)
