@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"{options.logdir}: holds no run (no status.json)")
     console = Console(record=True, width=102, file=io.StringIO())
     console.print(panel(status, status["updated_unix_s"], max_actors=8))
-    svg = console.export_svg(title="python run_experiment.py")
+    svg = console.export_svg(title="impala train")
     # rich names a font that viewers would download; their own monospace font is good enough.
     options.out.write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
 

@@ -153,3 +153,11 @@ def test_the_display_is_drawn(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "out.svg").read_text()
     assert "PongNoFrameskip-v4" in text and "@font-face" not in text
+
+
+@pytest.mark.slow
+def test_a_game_is_drawn(tmp_path: Path) -> None:
+    done = call("draw_game.py", "examples/pong", f"{tmp_path}/out.svg", "--skip=0", "--frames=20")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "out.svg").read_text()
+    assert text.count("<g ") == 20 and len(text) < 30_000

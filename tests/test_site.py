@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.config.flags import FLAGS
+from impala_tf.monitoring.metrics import METRICS
 from tests.helpers.runs import PROJECT
 
 
@@ -21,7 +23,14 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Unroll" in (tmp_path / "docs" / "reference" / "index.html").read_text()
+    reference, flags, metrics = (
+        (tmp_path / "docs" / name / "index.html").read_text()
+        for name in ("reference", "flags", "metrics")
+    )
+    assert "Unroll" in reference and reference.index("run.train") < reference.index("run.Run")
+    assert all(f"<code>--{name}</code>" in flags for name in FLAGS)
+    assert all(f"<code>{name}</code>" in metrics for name in METRICS)
+    assert not (tmp_path / "sandbox" / "atari").exists()  # records are no pages
     for page in tmp_path.rglob("*.html"):
         loaded = re.findall(
             r"<(?:script|img|link|iframe)[^>]* (?:src|href)=\"?([^\" >]+)", page.read_text()
