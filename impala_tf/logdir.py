@@ -73,13 +73,8 @@ class NoLocksError(OSError):
 def lock(descriptor: int, path: Path, operation: int) -> None:
     """Locks an open file. The kernel releases the lock when the process ends, however it ends.
 
-    Args:
-      descriptor, path: the file's; errors name the path.
-      operation: see `fcntl.flock`.
-
-    Raises:
-      BlockingIOError: another process has locked the file, and `operation` has LOCK_NB.
-      NoLocksError: the file system has no locks, like Lustre without its option flock.
+    Raises BlockingIOError: another process has locked it, and `operation` (see `fcntl.flock`) has
+    LOCK_NB; NoLocksError: the file system has no locks, like Lustre without its option flock.
     """
     try:
         fcntl.flock(descriptor, operation)
@@ -106,16 +101,9 @@ def no_run(path: Path) -> str:
 
 
 def moved_aside(path: Path) -> Path | None:
-    """Renames a run's folder to the first free name of NAME.1, NAME.2, ...
+    """Renames a run's folder to the first free name of NAME.1, NAME.2, ...; returns the new path.
 
-    If it is a symbolic link, its target is renamed and created again, so that the next run is on
-    the same disk. If the target cannot be renamed, like a mount, the link is renamed.
-
-    Returns:
-      the new path; None if the folder is missing or has no run.
-
-    Raises:
-      OSError: the folder cannot be renamed.
+    None: the folder holds no run, and stays.
     """
     path = path.absolute()
     if not holds_run(path):

@@ -154,12 +154,8 @@ def _values(given: Given) -> Mapping[str, Any]:
 def _command(arguments: list[str], is_child: bool) -> int:
     """Runs a command line, with or without a subcommand; returns the exit status.
 
-    Args:
-      arguments: the words after the program.
-      is_child: whether a parent has started this process; only then they may name a run's file.
-
-    Raises:
-      ConfigError: the command or an argument is invalid.
+    Only a process whose parent has started it (`is_child`) may name a run's file. Raises
+    ConfigError: the command or an argument is invalid.
     """
     name, rest = arguments[0] if arguments else "", arguments[1:]
     if is_child and name.startswith(_RUN):

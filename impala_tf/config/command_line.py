@@ -36,20 +36,12 @@ def parse(
     values: Values = Given.everything,
     environment: Mapping[str, str] = os.environ,
 ) -> Given:
-    """Returns the flags that a command line gives.
+    """Returns the flags that a command line gives, without the program.
 
-    `--help` and `--help_all` print help, `--version` prints the versions; each ends the process.
-
-    If the flags give no role, the environment variable TF_CONFIG may give one (see `tf_config`).
-
-    Args:
-      arguments: the words of the command line, without the program.
-      values: returns the default values that the help shows.
-      environment: the process's variables; {} if the flags are those of another process.
-
-    Raises:
-      ConfigError: an unknown flag, a value of the wrong type or out of range, a file of flags that
-        is not trusted (see `config_file`), or a bad TF_CONFIG.
+    --help, --help_all (with `values` as defaults) and --version print and end the process. If the
+    flags give no role, the variable TF_CONFIG of `environment` may give one; {} if the flags are
+    those of another process. Raises ConfigError: an unknown flag, a value of the wrong type or out
+    of range, a file of flags that is not trusted (see `config_file`), or a bad TF_CONFIG.
     """
     printed = [word for word in arguments if word in _PRINTING]
     if "--version" in printed:
@@ -72,10 +64,8 @@ def read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 
     A flag that may be repeated collects its values; otherwise, the last one counts. None stands for
     a request for the default, such as --agent_name=auto. Words that are no flags are the folders of
-    the runs that --mode=test, report or export reads.
-
-    Raises:
-      ConfigError: one line for every word that is not a flag, or has a value of the wrong type.
+    the runs that --mode=test, report or export reads. Raises ConfigError: one line for every word
+    that is not a flag, or has a value of the wrong type.
     """
     try:
         found, others = _parser().parse_known_args(list(map(_underscored, arguments)))

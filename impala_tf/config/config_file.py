@@ -38,13 +38,8 @@ def text(flags: Mapping[str, Any]) -> str:
 def read(file: str, typed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns ({flag: value}, {flag: its place in the file, such as 'run.yaml, line 3'}).
 
-    Args:
-      file: its name.
-      typed: {flag: value} of the command line, which win.
-
-    Raises:
-      ConfigError: the file cannot be read, has wrong flags, or flags that only its user may decide
-        and is not trusted; one line for each of those.
+    Those of the command line, `typed`, win. Raises ConfigError: the file cannot be read, has wrong
+    flags, or flags that only its user may decide and is not trusted; one line for each of those.
     """
     import yaml  # few runs need it
 

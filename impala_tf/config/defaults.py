@@ -34,13 +34,7 @@ _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy
 
 
 def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
-    """Returns the config of a run: the given flags, and a value for each of the others.
-
-    Args:
-      given: the given flags.
-      kind: the level's kind.
-      continuous: whether the level's actions are continuous.
-    """
+    """Returns a run's config on a kind of level: the given flags, and values for the others."""
     everything = given.everything()
     preset = presets.values(
         given["preset"], kind, given["algorithm"], continuous, _actors_of_a_learner(everything)
@@ -166,8 +160,8 @@ def micro_batches(config: Config) -> int:
 def _minibatches(flags: Mapping[str, Any]) -> int:
     """Returns how many parts a batch is split into: none is larger than in the measurements.
 
-    Where actors wait, the batch grows with the number of actors. If the number of parts did not
-    grow, too, many actors would mean far fewer gradient steps for each frame.
+    Where actors wait, the batch grows with their number; so must the parts, or many actors would
+    mean far fewer gradient steps for each frame.
     """
     measured: int = flags["minibatches"]
     batch_size: int = flags["batch_size"]  # the most parts of whole unrolls

@@ -53,11 +53,7 @@ together."""
 class Given:
     """The flags that somebody gave, in a command line or a file. `resolve` fills in the others.
 
-    Args:
-      flags: {flag: value}; None asks for a value that follows from the other flags.
-
-    Raises:
-      TypeError: there is no such flag.
+    None asks for a value that follows from the other flags. Raises TypeError: no such flag.
     """
 
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -153,11 +149,7 @@ def to_flag(name: str, value: Any) -> str:
 
 
 def of_text(name: str, text: str) -> Any:
-    """Returns the value that a text gives to a flag which is no switch.
-
-    Raises:
-      ValueError: it is not a value of the flag, which the message names.
-    """
+    """Returns the value of a text for a flag that is no switch; raises ValueError with its name."""
     flag = FLAGS[name]
     # "auto" asks for a default, too; but a folder may have any name.
     if (flag.may_be_none and text == "None") or (
@@ -176,13 +168,10 @@ def of_text(name: str, text: str) -> Any:
 
 
 def of_python(name: str, value: Any) -> Any:
-    """Returns a flag's value, given as a Python value.
+    """Returns a flag's value, given as a Python value; raises ValueError, which names the flag.
 
     Numbers may be NumPy's or texts, paths `os.PathLike`, flags of several values lists, and
     `level_kwargs` a dictionary. None asks for the default that follows from other flags.
-
-    Raises:
-      ValueError: it is not a value of the flag, which the message names.
     """
     flag = FLAGS[name]
     if hasattr(value, "item"):  # a number of NumPy's

@@ -57,14 +57,10 @@ def overview(prog: str) -> str:
 def page(
     prog: str, command: str, values: Mapping[str, Any], *, everything: bool, others: str = ""
 ) -> str:
-    """Returns the help of a command.
+    """Returns the help of a command; `values` are those of flags that are not given.
 
-    Args:
-      prog: what the user typed before the command's flags.
-      command: a key of COMMANDS.
-      values: {flag: the value it has if it is not given}.
-      everything: whether to show all flags, in their groups, or only those that matter most.
-      others: a sentence about other commands.
+    With `everything`, it has all flags in their groups, else those that matter most; `others` is a
+    sentence about other commands.
     """
     about = COMMANDS[command]
     width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
@@ -98,11 +94,8 @@ def command_parser(
 ) -> argparse.ArgumentParser:
     """Returns a parser of all commands and flags, for making completion scripts.
 
-    Args:
-      prog: the program.
-      cluster: the parser of the launcher's commands.
-      choices: {flag: names that it may have}, of flags that may have others, too.
-      end: what is typed between a flag and its value, if the shell's rules have it in the flag.
+    `choices` are names that flags may have, besides others; `end` comes between a flag and its
+    value, if the shell's rules have it in the flag.
     """
     parser = argparse.ArgumentParser(prog, allow_abbrev=False)
     commands = parser.add_subparsers(metavar="COMMAND")

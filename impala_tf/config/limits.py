@@ -22,8 +22,7 @@ from impala_tf.types import EnvironmentSpec
 def checked(given: Given) -> Given:
     """Returns the flags, with one text for equal --level_kwargs.
 
-    Raises:
-      ConfigError: one line for every flag that is out of range or contradicts another.
+    Raises ConfigError: one line for every flag that is out of range or contradicts another.
     """
     if lines := problems(given):
         raise ConfigError(lines)

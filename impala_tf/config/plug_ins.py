@@ -73,8 +73,7 @@ def split(text: str) -> tuple[str, ...]:
 def load(flag: str, name: str) -> Any:
     """Returns what module:NAME names. The module may lie in the current folder.
 
-    Raises:
-      ConfigError: the name is not module:NAME, or the module cannot be imported or lacks the name.
+    Raises ConfigError: the name is not module:NAME, or the module cannot be imported or lacks it.
     """
     if FORM.fullmatch(name) is None:
         raise ConfigError(f"--{flag}={name}: must be module:NAME")
@@ -136,11 +135,7 @@ def look_in_current_folder() -> None:
 
 
 def level_kwargs(text: str) -> dict[str, Any]:
-    """Returns the arguments in --level_kwargs; {} for ''.
-
-    Raises:
-      ValueError: it is not a JSON object; the message says why.
-    """
+    """Returns the arguments in --level_kwargs; raises ValueError: it is not a JSON object."""
     if not text:
         return {}
     try:
@@ -153,11 +148,7 @@ def level_kwargs(text: str) -> dict[str, Any]:
 
 
 def level_wrappers(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Returns (module:NAME, arguments) of each wrapper in --level_wrappers; [] for ''.
-
-    Raises:
-      ValueError: it has another form; the message says which.
-    """
+    """Returns (module:NAME, arguments) of each of --level_wrappers; raises ValueError: not so."""
     found: list[tuple[str, dict[str, Any]]] = []
     rest = text.strip() and f",{text}"
     while rest:

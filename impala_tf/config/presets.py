@@ -169,12 +169,8 @@ def values(
 ) -> dict[str, Any]:
     """Returns {flag: value} of a preset for a kind of level.
 
-    Args:
-      preset: a key of PRESETS.
-      kind: the level's kind.
-      name: the given algorithm; None: the preset's own.
-      continuous: whether the level's actions are continuous.
-      actors: how many actors each learner has.
+    `name` is the given algorithm, None the preset's own; `continuous` is of the level's actions;
+    each learner has `actors`.
     """
     found = dict(PRESETS[preset][kind])
     is_its_own = name in (None, found["algorithm"])

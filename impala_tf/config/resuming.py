@@ -20,17 +20,11 @@ def differences(
     config: Config,
     sources: Mapping[str, str],
 ) -> dict[str, tuple[Any, Any]]:
-    """Returns the flags by which a config belongs to another run than the saved one.
+    """Returns {flag: (value of the run, value of the config)} that make a config another run's.
 
-    Args:
-      saved: {flag: resolved value} of the saved run; {} if there is none.
-      saved_sources: {flag: where its value comes from} (see `config.sources`).
-      config: the config to compare.
-      sources: where the values of `config` come from.
-
-    Returns:
-      {flag: (value of the run, value of the config)}, of flags that one of them gives. The others
-      follow from flags that may change, as ppo's batch size from the number of actors.
+    Only flags that the saved run or the config gives count (see `config.sources`): the others
+    follow from flags that may change, as ppo's batch size from the number of actors. {} stands for
+    no saved run.
     """
     return {
         name: (saved[name], value)
@@ -53,10 +47,6 @@ def changes(saved: Mapping[str, Any], config: Config) -> str:
 
     These are values that nobody gave, and that follow from the number of frames, or from those of
     environments, actors and learners.
-
-    Args:
-      saved: {flag: resolved value} of a run that is the config's, as `differences` tells.
-      config: the config of the resumed run.
     """
     values = to_dict(config)
     changed = [

@@ -24,10 +24,7 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
 
     It is ignored with --job_name, --workers_csv_path or a --mode other than train, and if its
     cluster has neither learners nor actors: Kubeflow and Vertex AI set it for jobs of one process,
-    too.
-
-    Raises:
-      ConfigError: TF_CONFIG is malformed.
+    too. Raises ConfigError: TF_CONFIG is malformed.
     """
     text = environment.get(VARIABLE, "").strip()
     has_role = given["job_name"] or given["workers_csv_path"]

@@ -49,15 +49,10 @@ _NEVER = datetime.datetime(9999, 12, 31, 23, 59, 59)  # RFC 5280, section 4.1.2.
 
 
 def create(directory: Path, keep_authority: bool = False) -> None:
-    """Creates the certificates of a new run in `directory`, all of them or none.
+    """Creates the certificates of a new run in a new or empty folder, all of them or none.
 
-    Args:
-      directory: a folder that is empty or does not exist.
-      keep_authority: whether `of_machine` may sign more certificates later. If not, a stolen folder
-        cannot be used to make more.
-
-    Raises:
-      ConfigError: `directory` is not empty or cannot be written.
+    If `keep_authority`, `of_machine` may sign more later; if not, a stolen folder cannot be used to
+    make more. Raises ConfigError: the folder is not empty or cannot be written.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +89,8 @@ def exist(directory: Path) -> bool:
 def of_machine(directory: Path, machine: str) -> dict[str, str]:
     """Returns the ACTOR_FILES of a machine, {name: text}, with a certificate of its own.
 
-    The first call for a machine signs the certificate. Without the authority's key, all machines
-    share one.
-
-    Raises:
-      ConfigError: a file cannot be read or written.
+    The first call for a machine signs it. Without the authority's key, all machines share one.
+    Raises ConfigError: a file cannot be read or written.
     """
     folder = _folder_of(directory, machine)
     try:
@@ -113,13 +105,9 @@ def of_machine(directory: Path, machine: str) -> dict[str, str]:
 
 
 def revoke(directory: Path, machine: str) -> str:
-    """Revokes a machine's certificate in this folder.
+    """Revokes a machine's certificate; returns the text of `REVOKED` for the learners' folders.
 
-    Returns:
-      The text of the file `REVOKED`, which learners need in their folders, too.
-
-    Raises:
-      ConfigError: the machine has no certificate of its own, or the file cannot be written.
+    Raises ConfigError: the machine has no certificate of its own, or the file cannot be written.
     """
     folder = _folder_of(directory, machine)
     try:

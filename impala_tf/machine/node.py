@@ -28,16 +28,9 @@ _ACTOR_GRACE_S = 120.0
 class Node:
     """The processes of a run on this machine, by name.
 
-    Args:
-      on_event: called with a command and one line for every exit and restart, from other threads.
-      max_hours: the hours after which the run ends. None: never.
-      ran_s: how long the run has been running already, in seconds.
-
-    Attributes:
-      processes: {name: process} of all added processes.
-      stopping: whether all of them must stop.
-      leaving: whether they start again when their machine is back.
-      hours_passed: the message if `is_late`.
+    `on_event` is called with a command and one line for every exit and restart, from other threads.
+    The run ends when `max_hours` have passed, of which `ran_s` are over; `hours_passed` says so.
+    After `stopping`, processes that are `leaving` start again when their machine is back.
     """
 
     def __init__(

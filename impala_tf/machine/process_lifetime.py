@@ -36,15 +36,10 @@ _told: list[int] = []  # see TOLD_VARIABLE
 class StopRequest:
     """Becomes true on the first SIGTERM, SIGINT or SIGHUP; a later one ends the process at once.
 
-    One request may be several signals, which must not cost the checkpoint: timeout(1) signals its
-    command, and then the group with the command in it; Slurm and systemd signal all processes, and
-    then a supervisor, which got the signal as well, sends its own; the kernel signals a process
-    more than once when its parent ends (see `stop_with_parent`). So signals soon after the first
-    one are ignored. SIGTERM, which nobody types, is ignored for longer, unless the parent has ended
-    since.
-
-    SIGHUP means that a terminal was closed, or an SSH connection lost. It comes again when the
-    shell has ended, and is always the same request. Under nohup, it stays ignored.
+    One request may be several signals, which must not cost the checkpoint: from timeout(1), Slurm,
+    systemd, a supervisor, or the kernel when the parent ends. So signals soon after the first one
+    are ignored, and SIGTERM, which nobody types, for longer, unless the parent has ended since.
+    SIGHUP, of a closed terminal, is always the same request; under nohup, it stays ignored.
     """
 
     def __init__(self) -> None:
@@ -104,15 +99,8 @@ def _show_cursor() -> None:
 def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf")) -> Result:
     """Runs `work` in a thread, so that the main thread handles signals while TensorFlow blocks.
 
-    Args:
-      work: the function to call.
-      timeout_s: how long to wait for it. Longer work continues in its thread, as nothing ends it.
-
-    Returns:
-      The result of `work`.
-
-    Raises:
-      TimeoutError: the work takes too long. Also raises whatever `work` raises.
+    Returns or raises what `work` does. Raises TimeoutError: it takes too long, and continues in its
+    thread, as nothing ends it.
     """
     results: list[Result] = []
     failures: list[BaseException] = []
@@ -136,18 +124,12 @@ def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf"
 
 
 def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
-    """Makes the kernel send `signal_number` to this process when its parent ends for any reason.
+    """Makes the kernel send a signal to this process when its parent ends for any reason.
 
     Linux ties this to the *thread* that started this process, so start processes from a thread that
-    lives as long as they should. On other systems, this does nothing.
-
-    Args:
-      parent_pid: the parent's process id, as the parent saw it before it started this process. If
-        that parent has already ended, the signal is raised at once.
-      signal_number: the signal to receive.
-
-    Raises:
-      OSError: the kernel refuses.
+    lives as long as they should. If the parent with the id `parent_pid` has already ended, the
+    signal is raised at once. On other systems, this does nothing. Raises OSError: the kernel
+    refuses.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -220,14 +202,10 @@ def ignore_stop_requests() -> None:
 
 
 def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
-    """Makes this exiting process end even if threads of a level are still running.
+    """Makes this exiting process end with a status, even if threads of a level still run.
 
     Python waits forever for all threads that are not daemons. Threads of pools are waited for here,
     too: they end by themselves, and the launcher's clean up on machines.
-
-    Args:
-      status: the exit status, if threads are left behind.
-      patience_s: how long to wait for threads.
     """
 
     def watch() -> None:

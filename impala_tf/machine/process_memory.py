@@ -18,13 +18,8 @@ def peak_mib(proc: Path = _PROC) -> float | None:
     """Returns the peak resident memory of this process and its living children, in MiB.
 
     The peaks (VmHWM, see proc(5)) are added, so pages that processes share, such as libraries,
-    count once for each process.
-
-    Args:
-      proc: this process's folder below /proc.
-
-    Returns:
-      The peak; None on systems that do not report it.
+    count once for each process. `proc` is this process's folder; None: the system does not report
+    it.
     """
     own = _peak_kib(proc / "status")
     if own is None:
@@ -44,12 +39,7 @@ def use_one_arena() -> None:
 
 
 class PeakMemory:
-    """`peak_mib` for frequent callers: read only every few seconds.
-
-    Args:
-      read: returns MiB, or None if unknown.
-      clock: returns the time in seconds.
-    """
+    """`peak_mib` for frequent callers: read only every few seconds."""
 
     def __init__(
         self,
@@ -69,11 +59,7 @@ class PeakMemory:
 
 
 def cpu_seconds(proc: Path = _PROC) -> float:
-    """Returns the processor time of this process and its living descendants; 0 if unknown.
-
-    Args:
-      proc: this process's folder below /proc.
-    """
+    """Returns the processor time of this process and its living descendants; 0 if unknown."""
     try:
         fields = (proc / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:

@@ -174,15 +174,11 @@ class SupervisedProcess(threading.Thread):
     ) -> None:
         """Does not start the command yet.
 
-        Args:
-          command: what to run.
-          on_event: called with one line for every exit and restart, from this thread.
-          before_start: waits until the process may start; gets a function that tells whether to
-            stop waiting, and returns whether to start. May raise GiveUpError.
-          budget: the budget of restarts. Default: `command.max_restarts`.
-          on_end: called with the last state when the process is over, from this thread.
-          environment: called before every start for more variables; the command's own win.
-          in_group: whether it is a learner of a group, which continues without it when it leaves.
+        `before_start` waits until the process may start; it gets a function that tells whether to
+        stop waiting, returns whether to start, and may raise GiveUpError. `on_event` gets one line
+        for every exit and restart, `on_end` the last state, both from this thread. `environment` is
+        called before every start for more variables. `in_group`: it is a learner of a group, which
+        continues without it when it leaves.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -373,10 +369,7 @@ class SupervisedProcess(threading.Thread):
         return not self._stopping
 
     def _cause(self, status: int) -> str:
-        """Returns ': ' and the last line of the process's output; '' without output.
-
-        A process that somebody else has killed does not know why.
-        """
+        """Returns ': ' and the last line of the output; '' if the process cannot know the cause."""
         if status == -signal.SIGKILL:
             return ""
         line = process_output.last_line(Path(self.command.log_path))

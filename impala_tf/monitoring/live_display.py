@@ -23,16 +23,10 @@ _LINES_BESIDES_ACTORS = 19  # lines of the panel, and of the prompt below it
 
 
 class Display:
-    """Shows a run from `start` to `stop`.
+    """Shows a run from `start` to `stop`: a live panel on a terminal, else a line each interval.
 
-    Output that cannot be written is lost, with one warning, and the run continues.
-
-    Args:
-      status_source: returns the newest status, or None if there is none yet.
-      console: where to show the run; a terminal shows the live panel. None: standard output.
-      interval_s: seconds between lines, if the output is not a terminal.
-      clock: returns a time in seconds that never jumps, unlike the time of day.
-      may_lose: returns whether the run continues after its reader has closed the pipe.
+    Output that cannot be written is lost, with one warning, and the run continues. `may_lose` tells
+    whether it continues after its reader has closed the pipe. `clock` must never jump.
     """
 
     def __init__(
@@ -100,9 +94,7 @@ class Display:
     def stop(self, final_lines: str, *, say_how_far: bool = True) -> None:
         """Ends the display. The last status stays on the screen, with `final_lines` below it.
 
-        Args:
-          final_lines: what to print at the end.
-          say_how_far: whether to print frames and return, too, where there is no screen.
+        Without a screen, prints frames and return, too, if `say_how_far`.
         """
         status = self._read()
         if self._live is not None:
@@ -133,9 +125,8 @@ class Display:
     def _writing(self) -> Iterator[None]:
         """Wraps writing to the console: a full disk or a lost terminal must not end a run.
 
-        Raises:
-          SystemExit: the reader has closed the pipe, as `head` does to end a command. Not raised if
-            `may_lose` returns True, because Ctrl-C ends `tee`, too: then further output is lost.
+        But SystemExit if the reader has closed the pipe, as `head` does to end a command. Ctrl-C
+        ends `tee`, too: then `may_lose` is true, and further output is lost.
         """
         try:
             yield

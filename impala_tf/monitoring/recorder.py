@@ -40,15 +40,9 @@ _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait
 class RunRecorder:
     """The statistics of one learner. Rank 0's recorder also writes the rows of all learners.
 
-    Args:
-      writers: the writers of rows, by the names under which checkpoints store their positions.
-      queue_size: returns how many unrolls are in the queue.
-      interval_s: seconds between rows.
-      level_rows: writes one row per level, if there are several.
-      files: writers of other rows, which go back with the run when it resumes.
-      replay_steps: returns how many agent steps are in the replay buffer; None: there is none.
-      info_metrics: the names of `Episode.info`.
-      members: the numbers of the learners, by rank; (): they equal the ranks.
+    `level_rows` writes a row per level; `files` have other rows, and go back with the run when it
+    resumes. `info_metrics` are the names of `Episode.info`. `members` are the numbers of the
+    learners, by rank; (): they equal the ranks.
     """
 
     def __init__(
@@ -131,14 +125,11 @@ class RunRecorder:
         all_reduce_s: float | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Records an update.
+        """Records an update: its statistics, None if this learner had none, and seconds of waiting.
 
-        Args:
-          stats: a NamedTuple of statistics; None if this learner had none, see `Learner.update`.
-          idle_s: seconds of waiting for the batch.
-          all_reduce_s: seconds in all-reduces; None if there is only one learner.
-          progress: the run's progress with this update. Rates are measured from the second update
-            on: what actors and TensorFlow need at the start is no rate of the run.
+        `all_reduce_s` is None if there is only one learner. Rates are measured from the second
+        update with `progress` on: what actors and TensorFlow need at the start is no rate of the
+        run.
         """
         self._idle_s += idle_s
         if all_reduce_s is not None:
@@ -231,14 +222,9 @@ class RunRecorder:
         }
 
     def restore(self, state: dict[str, Any] | None, environment_frames: int | None = None) -> None:
-        """Restores what `state` returned, and removes later rows.
+        """Restores what `state` returned, and removes rows after the checkpoint's frames.
 
-        Args:
-          state: what `state` returned; None: a fresh run.
-          environment_frames: those of the checkpoint; None: a fresh run.
-
-        Raises:
-          ConfigError: a file is not this run's.
+        None: a fresh run. Raises ConfigError: a file is not this run's.
         """
         for writer in self._files:
             writer.rewind(environment_frames)

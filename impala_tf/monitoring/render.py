@@ -60,13 +60,10 @@ def plain_table(*headings: str, texts: int = 1) -> Table:
 
 
 def panel(status: Status | None, now_s: float, max_actors: int) -> RenderableType:
-    """Returns a status as a panel with a progress bar, the main numbers and the actors.
+    """Returns a status as a panel with a progress bar, the main numbers and up to `max_actors`.
 
-    Args:
-      status: the status; None if there is none yet.
-      now_s: Unix time, by the clock of the machine that wrote the status; without a status,
-        seconds since the start.
-      max_actors: the most rows in the table of actors; further actors are only counted.
+    `now_s` is Unix time by the clock of the machine that wrote the status; without a status,
+    seconds since the start.
     """
     if status is None:
         text = f"{_NO_STATUS}, which imports TensorFlow and makes the network: {duration(now_s)}"

@@ -53,15 +53,11 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def scores(metrics: Path) -> tuple[Kind, list[Point]]:
-    """Returns the kind of returns by which to judge a run, and its points.
+    """Returns the kind of returns by which to judge the run of a metrics.csv, and its points.
 
     For several levels, this is the score of `LevelRows` over time. A row has a point once each
-    level has finished a game. Without metrics-levels.csv, as in a run of one level, the kind is
-    GAMES.
-
-    Args:
-      metrics: the run's metrics.csv; there are no points before it exists. metrics-levels.csv is
-        read from the same folder, unless `metrics` is a copy with another name.
+    level has finished a game. Without metrics-levels.csv beside it, as in a run of one level or for
+    a copy with another name, the kind is GAMES. There are no points before the file exists.
     """
     games = [row for row in csv_rows(metrics) if row["episode_return_mean"]]
     logdir = Logdir(metrics.parent)

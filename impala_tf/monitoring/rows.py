@@ -102,10 +102,7 @@ class Rates:
 class LevelRows:
     """metrics-levels.csv: for each row of metrics.csv a row per level, if there are several.
 
-    Args:
-      writer: writes the rows.
-      levels: the names of the levels that the agent learns.
-      normalize: maps (index, return) to the normalised return; None if none is published.
+    `normalize` maps (index, return) to the normalised return; None if none is published.
     """
 
     def __init__(
@@ -154,11 +151,8 @@ def mean_over_levels(rows: Sequence[Mapping[str, Any]], column: str = "") -> Sco
 
     If each level has a published range, the returns are normalised, because returns of different
     levels have no common scale. It is not a mean over games, in which levels with short games would
-    count more.
-
-    Args:
-      rows: the rows of `LevelRows`, one per level, or those of metrics-levels.csv, as text.
-      column: the column to average; '': it depends on whether `is_normalized`.
+    count more. `rows` may be those of metrics-levels.csv, as text; without `column`, the means
+    depend on `is_normalized`.
     """
     games = min((int(row["episodes"]) for row in rows), default=0)
     if games == 0:

@@ -130,14 +130,10 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path, patience_s: float = 0.0) -> Status | None:
-    """Returns the last written status.
+    """Returns the last written status; None if there is none yet, or it cannot be read.
 
-    Returns None if there is none yet, during a write, or if the file cannot be read: network file
-    systems sometimes fail briefly, which must not stop a run.
-
-    Args:
-      path: the path of status.json.
-      patience_s: for how many seconds to retry if it exists but cannot be read.
+    Network file systems sometimes fail briefly, which must not stop a run: `patience_s` is for how
+    many seconds to retry if the file exists.
     """
     until_s = time.monotonic() + patience_s
     while True:

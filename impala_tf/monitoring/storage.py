@@ -31,11 +31,7 @@ class StorageWatch:
 
     @contextlib.contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Wraps code that writes `what`: an OSError is remembered instead of raised.
-
-        Raises:
-          OSError: `what` has not been written before.
-        """
+        """Wraps code that writes `what`: an OSError is remembered, unless it is its first write."""
         try:
             yield
         except OSError as error:

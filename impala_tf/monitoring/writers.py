@@ -74,13 +74,10 @@ class CsvWriter:
         self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
     def rewind(self, environment_frames: float | None) -> None:
-        """Opens the file, and removes the rows after a checkpoint.
+        """Opens the file, and removes the rows after a checkpoint; None: a fresh run has none yet.
 
-        Args:
-          environment_frames: those of the checkpoint; None: a fresh run, which has no rows yet.
-
-        Raises:
-          ConfigError: it holds another run's rows or other columns, or another process writes it.
+        Raises ConfigError: it holds another run's rows or other columns, or another process writes
+        it.
         """
         self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,8 +165,7 @@ class TensorBoardWriter:
     def write(self, row: Row) -> None:
         """Adds a point to each curve that has a value, and flushes it for readers.
 
-        Raises:
-          OSError: the file cannot be written; the next row starts a new file.
+        Raises OSError: the file cannot be written; the next row starts a new file.
         """
         import tensorflow as tf
 
@@ -242,8 +238,7 @@ class TensorBoardWriter:
     def rewind(self, environment_frames: int | None) -> None:
         """Makes TensorBoard hide the points after a checkpoint's frames; None: a fresh run.
 
-        Raises:
-          ConfigError: a fresh run would add to another run's curves.
+        Raises ConfigError: a fresh run would add to another run's curves.
         """
         self.close()
         files = sorted(self._directory.glob("events.out.tfevents.*"))

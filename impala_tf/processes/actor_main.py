@@ -178,12 +178,7 @@ def _acting(
 class Heartbeat:
     """Writes the time to a file, by which a health check sees that an actor is working.
 
-    Args:
-      path: the file; None: none is written. That of an earlier process is removed, as it says
-        nothing about this one.
-
-    Raises:
-      ConfigError: the file cannot be written.
+    A file of an earlier process is removed. Raises ConfigError: it cannot be written.
     """
 
     def __init__(self, path: str | None) -> None:

@@ -22,12 +22,9 @@ from impala_tf.processes.players import Player
 def main(given: Given) -> int:
     """Plays whole games with the agent of a run or of an exported folder; returns 0.
 
-    Prints a summary. The flags that are not given are the run's. The result is written to a run's
-    logdir; an exported folder gets only videos.
-
-    Raises:
-      ConfigError: there is no logdir or no complete checkpoint, the checkpoint is of another level
-        or network, or a package is missing.
+    The flags that are not given are the run's. The result is written to a run's logdir; an exported
+    folder gets only videos. Raises ConfigError: there is no logdir or no complete checkpoint, the
+    checkpoint is of another level or network, or a package is missing.
     """
     player = load(given)
     frames, protocol = player.environment_frames, player.spec.protocol
@@ -101,11 +98,7 @@ def show(result: games.Summary) -> None:
 def write(player: Player, result: games.Summary) -> Path | None:
     """Writes evaluation.json of a run, and with --video a video of one more game of each level.
 
-    Returns:
-      the path of evaluation.json; None for an exported folder, which gets only videos.
-
-    Raises:
-      OSError: a file cannot be written.
+    Returns its path; None for an exported folder, which gets only videos. Raises OSError.
     """
     path = None
     if player.agent is not None:

@@ -49,11 +49,7 @@ class Result(NamedTuple):
 
 
 def check(config: Config, spec: EnvironmentSpec) -> None:
-    """Draws one picture of each level, if --video_every is given.
-
-    Raises:
-      ConfigError: a level cannot be drawn.
-    """
+    """Draws a picture of each level for --video_every; raises ConfigError if that is impossible."""
     if config.run.video_every is not None:
         with same_folder():
             suites.check_rendering(config.environment, spec)
@@ -63,19 +59,9 @@ class Evaluator:
     """Starts a process when games or a video are due, and passes on its results.
 
     There is one process at a time. It plays with the newest checkpoint at its start. The run's last
-    checkpoint always gets games. A failure is logged once, and never ends the run.
-
-    Args:
-      config: the run's config, with --eval_every, --video_every or both.
-      spec: the level's specification.
-      logdir: the run's folder.
-      publish: called with each result, and the environment frames of the last row. May raise
-        OSError.
-      program: what is put before the evaluator's command; for tests.
-
-    Attributes:
-      process: the process that runs, or has ended and was not collected yet; None if there is none.
-      longest_end_s: how long the end of a run may wait for one.
+    checkpoint always gets games. A failure is logged once, and never ends the run. `publish` is
+    called with each result and the environment frames of the last row; `program` comes before the
+    command, for tests.
     """
 
     def __init__(
@@ -131,9 +117,8 @@ class Evaluator:
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
         """Ends the process, and removes incomplete files.
 
-        Args:
-          may_wait: tells whether to go on waiting for the process, and for one for the last
-            checkpoint, but for no longer than `longest_end_s`.
+        While `may_wait` says so, but for no longer than `longest_end_s`, waits for the process, and
+        for one for the last checkpoint.
         """
         deadline = time.monotonic() + self.longest_end_s
         self._await(lambda: time.monotonic() < deadline and may_wait())

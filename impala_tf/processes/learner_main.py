@@ -128,24 +128,11 @@ def _newest(logdir: Logdir) -> str:
 
 
 class LearnerProcess:
-    """A learner, and what connects it with actors, with other learners and with the run's files.
+    """A learner, connected with actors, other learners and the run's files.
 
     Making it restores the newest checkpoint on all ranks, and publishes the parameters. The
-    server's port is bound, but nothing is served before `run`.
-
-    Args:
-      config: the run's, resolved; --task is the learner's number.
-      spec: the level's specification.
-      logdir: the run's folder, in which only rank 0 writes.
-      group: the learners of the run.
-      stop: tells whether the process was asked to stop.
-
-    Attributes:
-      resumed: whether from a checkpoint.
-      outputs: what rank 0 writes; None on other ranks.
-
-    Raises:
-      ConfigError: a logdir, checkpoint or port that cannot be used.
+    server's port is bound, but nothing is served before `run`. Only rank 0 has `outputs` and writes
+    to the logdir. Raises ConfigError: a logdir, checkpoint or port that cannot be used.
     """
 
     def __init__(
@@ -310,13 +297,7 @@ class LearnerProcess:
     def run(
         self, device: str, regroup_requested: Callable[[], bool], notes: Sequence[str] = ()
     ) -> None:
-        """Learns until the end.
-
-        Args:
-          device: what it computes on, in words.
-          regroup_requested: returns whether to end so that another group of learners can resume.
-          notes: what the user must know; it may grow.
-        """
+        """Learns until the end, or until another group of learners should resume."""
         if self.outputs is not None:
             self._announce(device)
             with self.storage.attempt("a checkpoint"):

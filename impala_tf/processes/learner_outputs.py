@@ -39,18 +39,8 @@ _log = logging.getLogger("impala_tf.learner")
 class LearnerOutputs:
     """The writers and savers of rank 0, and the user's callbacks.
 
-    Args:
-      config: the run's, resolved.
-      spec: the level's specification.
-      logdir: the run's folder.
-      storage: learns what cannot be written.
-
-    Attributes:
-      writers: of rows, by the names under which checkpoints store their positions.
-      files: of other rows.
-      level_rows: one row per level, if there are several; else None.
-      evaluator: with --video_every or --eval_every; else None.
-      uploads: with --mirror; else None.
+    `writers` get the rows of metrics; `files` have other rows, and go back with them when a run
+    resumes. `level_rows` is None for one level, and `evaluator` and `uploads` without their flags.
     """
 
     def __init__(
@@ -98,12 +88,7 @@ class LearnerOutputs:
         return self.callbacks.end_reason or self._reached
 
     def follow_row(self, row: Mapping[str, Any], largest_return: float) -> None:
-        """Does what follows from a row that the writers have.
-
-        Args:
-          row: the row.
-          largest_return: the largest absolute return of the last 100 games.
-        """
+        """Does what follows from a row; `largest_return` is absolute, of the last 100 games."""
         if self.level_rows is not None:
             self._score = self.level_rows.score()
         elif (mean := row.get("episode_return_mean")) is not None:
@@ -152,13 +137,7 @@ class LearnerOutputs:
     def close(
         self, done: bool, stopped: Callable[[], bool], write_status: Callable[[], None]
     ) -> None:
-        """Waits for the last evaluation and upload, if the run is done.
-
-        Args:
-          done: whether the run is.
-          stopped: tells whether the process was asked to stop.
-          write_status: writes status.json again, with what has come.
-        """
+        """Waits for the last evaluation and upload, if the run is done, and tells the status."""
         if self.evaluator is not None:
             self.evaluator.close(lambda: done and not stopped() and not self.callbacks.failure)
             write_status()

@@ -9,15 +9,7 @@ from impala_tf.environments import suites
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
-    """Prints a list; returns the exit status.
-
-    Args:
-      name: levels or agents.
-      arguments: the words after the name.
-
-    Raises:
-      ConfigError: wrong words.
-    """
+    """Prints the list of levels or agents; returns 0. Raises ConfigError: wrong words."""
     if len(arguments) > (name == "levels"):
         raise ConfigError(f"{name} {' '.join(arguments)}: too many words; see impala --help")
     command_line.print_for_reader(levels(*arguments) if name == "levels" else agents())

@@ -37,12 +37,7 @@ def main(given: Given) -> int:
 
 
 def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: False) -> Display:
-    """Prints what a run trains on; returns its display, started.
-
-    Args:
-      training: the run.
-      may_lose: see `Display`.
-    """
+    """Prints what a run trains on; returns its display, started."""
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
     display = Display(

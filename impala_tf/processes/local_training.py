@@ -42,22 +42,12 @@ _PROVEN_S = 60.0
 
 
 class LocalTraining:
-    """Trains on this machine: a learner and its actors, from `claim` to `close`.
+    """Trains on this machine: a learner and its actors.
 
     Call `claim`, `start`, `follow` and finally `close`, even after an exception. Installs no signal
-    handlers. The processes end with this one, however it ends.
-
-    Args:
-      given: the flags. Nothing is touched before `claim`.
-
-    Attributes:
-      environment: variables for the processes, besides those of this process.
-      given: the flags as the user gave them, except --fresh, which a resume must not repeat.
-      config, spec, logdir: the run's config, its level's specification, and its folder.
-      frames: environment frames of the run when it was claimed.
-
-    Raises:
-      ConfigError: flags or a level that cannot be used.
+    handlers. The processes end with this one, however it ends. `given` are the user's flags without
+    --fresh, which a resume must not repeat; `environment`, variables for the processes; `frames`,
+    those of the run when it was claimed. Raises ConfigError: flags or a level that cannot be used.
     """
 
     def __init__(self, given: Given) -> None:
@@ -81,13 +71,10 @@ class LocalTraining:
         self._hours_passed = ""
 
     def claim(self) -> None:
-        """Claims the run's folder, so that no other run of this machine can use it until `close`.
+        """Claims the run's folder until `close`, and restores a newer checkpoint from --mirror.
 
-        Restores a newer checkpoint from --mirror.
-
-        Raises:
-          ConfigError: another run uses the folder, it holds another run, it cannot be written, no
-            checkpoint is complete, --mirror cannot be used, or TensorFlow is missing.
+        Raises ConfigError: another run uses the folder, it holds another run, it cannot be written,
+        no checkpoint is complete, --mirror cannot be used, or TensorFlow is missing.
         """
         tensorflow_startup.check_installed()
         config = self.config
@@ -108,11 +95,7 @@ class LocalTraining:
         return self.frames >= self.config.run.total_environment_frames
 
     def start(self) -> None:
-        """Starts the processes.
-
-        Raises:
-          ConfigError: the folder cannot be written.
-        """
+        """Starts the processes. Raises ConfigError: the folder cannot be written."""
         logdir = self.logdir
         try:
             logdir.processes.mkdir(exist_ok=True)
@@ -159,17 +142,9 @@ class LocalTraining:
     ) -> str:
         """Watches the processes until the run is over; then releases the folder.
 
-        Args:
-          should_stop: whether the run is to stop; the learner writes a checkpoint then.
-          should_kill: whether all is to end at once. What was learned since the last checkpoint is
-            lost.
-          display: shows the run.
-
-        Returns:
-          why the run failed, in lines for the user; '' if it did not.
-
-        Raises:
-          ConfigError: a process found its flags or files unusable, or a callback raised.
+        After `should_stop`, the learner writes a checkpoint; `should_kill` ends all at once.
+        Returns why the run failed, in lines for the user; '' if it did not. Raises ConfigError: a
+        process found its flags or files unusable, or a callback raised.
         """
         node, note = self._running, display.note if display else lambda text: None
         try:

@@ -77,15 +77,11 @@ def _name_tar(state: Any) -> str:
 
 
 def send(mirror: str, logdir: Logdir, checkpoint: Path) -> int:
-    """Copies a checkpoint to the mirror, then removes the oldest ones there.
+    """Copies a checkpoint to the mirror, removes the oldest ones there; returns its frames.
 
-    Returns:
-      its environment frames.
-
-    Raises:
-      OSError: the mirror cannot be written, and earlier checkpoints there stay; or the checkpoint
-        is not whole: perhaps newer ones have replaced it.
-      ConfigError: another run or process has written there, such as this run on another machine.
+    Raises OSError: the mirror cannot be written, and earlier checkpoints there stay; or the
+    checkpoint is not whole: perhaps newer ones have replaced it. Raises ConfigError: another run or
+    process has written there, such as this run on another machine.
     """
     try:
         state = files.read_state(checkpoint)
@@ -131,11 +127,8 @@ def bring_back(
     """Copies the newest checkpoint of --mirror to the logdir, if that has none or an older one.
 
     Afterwards the logdir has all files of the checkpoint, or is unchanged. A run with a checkpoint
-    in its logdir goes on if its mirror cannot be used; each new checkpoint is another try. No other
-    process may use the logdir. `say` is called with lines for the user.
-
-    Raises:
-      ConfigError: the mirror has another run, or cannot be used, or has no whole checkpoint.
+    in its logdir goes on if its mirror cannot be used. No other process may use the logdir. Raises
+    ConfigError: the mirror has another run, or cannot be used, or has no whole checkpoint.
     """
     name, here = config.run.mirror, None
     if not name:
@@ -213,13 +206,9 @@ def _unpack(folder: Path) -> list[str]:
 
 
 class MirrorUploads:
-    """Sends checkpoints to the mirror, in a thread, so that training never waits for the network.
+    """Sends checkpoints to the mirror, in a thread: training never waits for the network.
 
     Meanwhile, only the newest checkpoint waits.
-
-    Args:
-      mirror, logdir: the values of these flags.
-      storage: learns what cannot be written, so that the display shows it.
     """
 
     def __init__(self, mirror: str, logdir: Logdir, storage: StorageWatch) -> None:

@@ -37,15 +37,10 @@ _COUNTED = ("agent_steps", "environment_frames", "learner_updates")
 class Player(NamedTuple):
     """A trained agent, and how it acts.
 
-    Attributes:
-      config: all flags: those of its run, or of an exported agent's level, and of the evaluation.
-      spec: the level's specification.
-      source: the checkpoint, or the model's file.
-      progress: {column of metrics.csv: value} when it was saved: the time, steps and updates; of an
-        exported agent, only environment_frames.
-      initial_state: maps N to the core state of N environments before their first step.
-      policy: maps (N, seed, how to choose actions) to the policy for N environments.
-      agent: the network, with the checkpoint's parameters; None for an exported agent.
+    `source` is the checkpoint or the model's file. `progress` has columns of metrics.csv when it
+    was saved; of an exported agent, only environment_frames. `initial_state` maps N to the core
+    state of N environments before their first step; `policy` maps (N, seed, how to choose actions)
+    to their policy. `agent` is None for an exported agent.
     """
 
     config: Config
@@ -67,17 +62,10 @@ class Player(NamedTuple):
         return logdir_of(self.config)
 
     def play(self, env: EnvironmentConfig, index: int = 0, num_threads: int = 0) -> list[Episode]:
-        """Plays --test_num_episodes whole games; see `games.play` for those that do not end.
+        """Plays --test_num_episodes whole games of level `index`; see `games.play`.
 
-        Their seeds derive from --seed, and differ from those of training.
-
-        Args:
-          env: the flags of the level, or levels.
-          index: the index of the level, if `env` lists several.
-          num_threads: threads for native vector environments; 0: one per core.
-
-        Raises:
-          ConfigError: the level cannot be made, or returns rewards that are not finite.
+        Their seeds derive from --seed, and differ from those of training. 0 threads: one per core.
+        Raises ConfigError: the level cannot be made, or returns rewards that are not finite.
         """
         num_games = self.config.evaluation.test_num_episodes
         num_envs, seed = min(num_games, _MAX_ENVS), seed_of(self.config.run.seed, "test")
@@ -131,13 +119,8 @@ class Player(NamedTuple):
 def load(given: Given, *, choose_device: bool) -> Player:
     """Returns the agent of a run or of an exported folder. Only a run's agent needs TensorFlow.
 
-    Args:
-      given: flags of --mode=test; those that are not given are the run's.
-      choose_device: whether to make TensorFlow compute on --device.
-
-    Raises:
-      ConfigError: there is no agent, it does not fit the level, or one of its modules is not
-        trusted.
+    Flags that are not given are the run's. Raises ConfigError: there is no agent, it does not fit
+    the level, or one of its modules is not trusted.
     """
     if given["logdir"] is not None and Logdir(Path(given["logdir"])).is_exported:
         return load_exported(given)
@@ -171,12 +154,7 @@ def load_exported(given: Given) -> Player:
 def load_checkpoint(config: Config, spec: EnvironmentSpec) -> Player:
     """Returns the agent of a run, with the parameters of --checkpoint.
 
-    Args:
-      config: the run's, resolved.
-      spec: the level's specification.
-
-    Raises:
-      ConfigError: there is no complete checkpoint, or it is of another level or network.
+    Raises ConfigError: there is no complete checkpoint, or it is of another level or network.
     """
     from impala_tf.agents.agent import agent_here
     from impala_tf.agents.policy import compile_policy

@@ -49,15 +49,9 @@ def describe(
     """Returns what config.json holds, JSON-able.
 
     These are the resolved flags and where each has its value from (see `config.sources`), the
-    level, package versions, the git commit, this machine, and a history. It has an entry for each
-    time that the run was started: the time, the frames so far, the commit, the machine, the
-    command, the flags and the protocol; of the last two, later entries have what changed.
-
-    Args:
-      config, spec: the run's.
-      before: what `describe` returned when the run was last started; {} for a fresh run.
-      environment_frames: so far.
-      device: what the learner computes on: "CPU", or the names of GPUs.
+    level, package versions, the git commit, this machine with the learner's device, and a history:
+    for each start of the run, the time, the frames so far, the commit, the machine, the command,
+    and what changed of flags and protocol since the entry before. `before` is {} for a fresh run.
     """
     flags = configs.to_dict(config)
     versions = {"python": platform.python_version()}
@@ -118,8 +112,8 @@ def sources(config: Config, spec: EnvironmentSpec) -> dict[str, str]:
 def read(logdir: Logdir) -> dict[str, Any]:
     """Returns what config.json holds; {} if it is missing.
 
-    Raises:
-      ConfigError: it is no run's, or the folder holds an exported agent, which must not change.
+    Raises ConfigError: it is no run's, or the folder holds an exported agent, which must not
+    change.
     """
     if logdir.is_exported:
         raise ConfigError(
@@ -142,13 +136,7 @@ def keep_offsets(spec: EnvironmentSpec, described: Mapping[str, Any]) -> Environ
     """Returns a level's spec with what a run has subtracted from its observations.
 
     Days later, a look at the level may find other offsets, which the agent has not learned with.
-
-    Args:
-      spec: what the look has found.
-      described: what config.json holds; {} if there is no run.
-
-    Raises:
-      ConfigError: the run's offsets cannot be those of this level.
+    Raises ConfigError: those of config.json cannot be those of this level.
     """
     before = described.get("level", {})
     return spec if before.get("level_name") != spec.level_name else with_offsets(spec, before)

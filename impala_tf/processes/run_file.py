@@ -43,16 +43,11 @@ class Resolved(Given):
 
 
 def read(words: Sequence[str]) -> Resolved:
-    """Returns what a process gets that `command` has started.
+    """Returns what a process gets that `command` has started with these words.
 
     The user has consented to the modules that the flags name when the parent was started. Records
-    of the run name the command that started the parent, so it becomes this process's, too.
-
-    Args:
-      words: the process's arguments.
-
-    Raises:
-      ConfigError: the file is not a run's.
+    of the run name the command that started the parent, so it becomes this process's, too. Raises
+    ConfigError: the file is not a run's.
     """
     told = dict(word.removeprefix("--").split("=", 1) for word in words)
     try:

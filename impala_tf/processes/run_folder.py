@@ -27,15 +27,8 @@ _LOCK = ".lock"
 def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     """Holds the folder: no other run of this machine can claim it until the context ends.
 
-    Args:
-      logdir: the folder, which is created if it is missing.
-      fresh: whether to move a run in the folder aside first (see `logdir.moved_aside`).
-
-    Yields:
-      Where an earlier run was moved to; None if nothing was moved.
-
-    Raises:
-      ConfigError: another run uses the folder, or the folder cannot be written or locked.
+    If `fresh`, moves a run in it aside first; yields where to, else None. Raises ConfigError:
+    another run uses the folder, or it cannot be written or locked.
     """
     with contextlib.ExitStack() as locks:
         _lock(locks, logdir)
@@ -84,12 +77,8 @@ def _move_aside(logdir: Logdir) -> Path | None:
 def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     """Returns the environment frames of the run in the folder; 0 if there is none.
 
-    Prints what a user should know about resuming: the checkpoint, damaged checkpoints, and values
-    that have changed. For a run that has all its frames, only damaged checkpoints.
-
-    Raises:
-      ConfigError: the folder holds another run, no checkpoint is complete, or there is a checkpoint
-        but no config.json.
+    Prints what a user should know about resuming. Raises ConfigError: the folder holds another run,
+    no checkpoint is complete, or there is a checkpoint but no config.json.
     """
     saved = check_same_run(config, spec, logdir)
     newest = checkpoint_files.find(logdir.checkpoints)
@@ -112,13 +101,9 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
 
 
 def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dict[str, Any]:
-    """Checks that a config resumes the run of config.json, if there is one.
+    """Returns the flags in config.json; {} if there is none.
 
-    Returns:
-      The flags in config.json; {} if there is none.
-
-    Raises:
-      ConfigError: it is another run's, with one line for each flag that differs.
+    Raises ConfigError: it is another run's, with one line for each flag that differs.
     """
     described = provenance.read(logdir)
     if lines := differences(described, str(logdir.path), config, spec):
@@ -133,12 +118,9 @@ def differences(
     spec: EnvironmentSpec,
     flag: str = "logdir",
 ) -> list[str]:
-    """Returns why the run that config.json describes is another one, in lines for the user.
+    """Returns why the run of a config.json is not this one, in lines for the user.
 
-    Args:
-      described: "flags" and "sources" of config.json; may be empty.
-      where: the value of `flag`, which names the folder of config.json.
-      config, spec: this run's.
+    `where` is the value of `flag`, which names its folder.
     """
     now = provenance.sources(config, spec)
     differing = configs.differences(

@@ -25,11 +25,8 @@ _NVIDIA = Path("/dev/nvidiactl")
 def import_tensorflow(extra: str = "learner") -> None:
     """Imports TensorFlow without the messages that its GPU plugins print at any log level.
 
-    Python exceptions still surface. Keras is left out: it would import Matplotlib, and take a third
-    of the time and 85 MB. It can still be imported later.
-
-    Raises:
-      ConfigError: see `check_installed`.
+    Keras is left out: it would import Matplotlib, and take a third of the time and 85 MB. It can
+    still be imported later. Raises ConfigError: see `check_installed`.
     """
     check_installed(extra)
     with silenced_stderr(), _without("keras"):
@@ -60,10 +57,7 @@ def select_device(device: str) -> str:
     """Makes TensorFlow compute on --device; logs and returns the names of the GPUs, or "CPU".
 
     A GPU's memory is allocated as needed, so that processes can share it, unless this process has
-    used the GPU before.
-
-    Raises:
-      ConfigError: --device=gpu, but TensorFlow finds no GPU.
+    used the GPU before. Raises ConfigError: --device=gpu, but TensorFlow finds no GPU.
     """
     import tensorflow as tf
 

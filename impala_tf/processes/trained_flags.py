@@ -56,12 +56,8 @@ def own_modules(given: Given) -> set[str]:
 def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
     """Returns the given flags with the level and protocol of the exported agent in --logdir.
 
-    These are the `flags` in its agent.json. Asks before it imports modules that the level names, as
-    `as_trained` does.
-
-    Raises:
-      ConfigError: a flag in agent.json is wrong, a flag of the command line would change the agent,
-        or the level's module is not trusted.
+    These are the `flags` in its agent.json; asks as `as_trained` does. Raises ConfigError: one of
+    them is wrong, a given flag would change the agent, or a module is not trusted.
     """
     logdir = Logdir(Path(given["logdir"]))
     fixed = [*(field.name for field in dataclasses.fields(AgentConfig)), "algorithm", "checkpoint"]
@@ -76,10 +72,9 @@ def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
 
 
 def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
-    """Returns the flags of a file and, before them, those that were typed; see `as_trained`.
+    """Returns the flags of a file, checked like typed ones, with the typed ones in front.
 
-    Checks the flags of the file as if they were typed, too. Asks before it makes modules importable
-    that the file names and the command line does not.
+    Asks before it makes modules importable that the file names and the command line does not.
     """
     if unknown := sorted(flags.keys() - BUILT_IN.keys()):
         raise ConfigError(f"{file}: {unknown[0]}: is no flag of this version of impala_tf")
@@ -103,16 +98,10 @@ def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
 
 
 def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
-    """Makes a folder's modules of the level importable.
+    """Makes a trusted folder's modules of the level importable, except `but`.
 
     A module that `impala_tf.train` wrote for a function of a notebook may have the same name in
-    every run, so it is imported again. Other modules in the folder come after those of Python and
-    of the current folder.
-
-    Args:
-      folder: the folder of a run or of an exported agent; trusted.
-      environment: the flags that name the level.
-      but: modules that are not taken from the folder.
+    every run, so it is imported again. Others come after those of Python and of the current folder.
     """
     names = [name for name in suites.modules(environment) if name not in but]
     found = [name for name in names if (folder / f"{name}.py").is_file()]

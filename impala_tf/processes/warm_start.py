@@ -28,14 +28,9 @@ _log = logging.getLogger("impala_tf.learner")
 
 
 def find(start_from: str) -> Newest:
-    """Returns the checkpoint that --start_from names.
+    """Returns the checkpoint that --start_from names: a run's newest, RUN/best, or that itself.
 
-    Args:
-      start_from: a run's folder, whose newest checkpoint is used; a folder of checkpoints, such as
-        RUN/best; or one checkpoint.
-
-    Raises:
-      ConfigError: there is no complete checkpoint of a run.
+    Raises ConfigError: there is no complete checkpoint of a run.
     """
     path, problem = Path(start_from).expanduser(), f"--start_from={start_from}: "
     if (path / files.MANIFEST).is_file():
@@ -56,10 +51,7 @@ def find(start_from: str) -> Newest:
 
 
 def _check_identity(path: Path, state: Any) -> None:
-    """Raises DamagedError if the identity of a checkpoint, which may be a stranger's, is no run's.
-
-    Its counters are a run's, as `files.read_state` has found.
-    """
+    """Raises DamagedError if the identity of a checkpoint, perhaps a stranger's, is no run's."""
     identity = state["identity"]
     try:
         _composition(identity)
@@ -82,13 +74,10 @@ def check(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> None:
 
 
 def find_fitting(start_from: str, current: Mapping[str, Any], logdir: Logdir) -> Newest:
-    """Returns the checkpoint that --start_from names, if a run in `logdir` can start from it.
+    """Returns the checkpoint of --start_from, if a run in `logdir` with a signature fits it.
 
-    `current` is the signature of that run.
-
-    Raises:
-      ConfigError: there is no complete checkpoint, its torso does not fit, or it is one of the new
-        run's own.
+    Raises ConfigError: there is no complete checkpoint, its torso does not fit, or it is one of the
+    new run's own.
     """
     if Path(start_from).expanduser().resolve().is_relative_to(logdir.path.resolve()):
         raise ConfigError(
@@ -116,13 +105,9 @@ def start(
     """Gives a new run's learner the network of --start_from, and tells the user.
 
     That is its torso and, as far as they fit, its core, policy and baseline. The statistics of
-    observations come with the torso. Optimizer, counters and all else stay new.
-
-    Returns:
-      what config.json holds about it, JSON-able; None without the flag.
-
-    Raises:
-      ConfigError: the checkpoint cannot be used.
+    observations come with the torso. Optimizer, counters and all else stay new. Returns what
+    config.json holds about it; None without the flag. Raises ConfigError: the checkpoint cannot be
+    used.
     """
     if not config.run.start_from:
         return None
@@ -141,19 +126,10 @@ def start(
 
 
 def take(learner: Learner, source: Newest, signature: Mapping[str, Any]) -> list[str]:
-    """Assigns the parts of a checkpoint's network that fit; see `start`.
+    """Assigns the parts of a checkpoint's network that fit, and returns their names.
 
     Of an agent with another core, other heads or other inputs, only the torso means the same.
-
-    Args:
-      learner, signature: the new run's.
-      source: the checkpoint, with a torso that fits (see `find_fitting`).
-
-    Returns:
-      the parts that were assigned; see `Agent.parts`.
-
-    Raises:
-      ConfigError: its torso does not fit, or it cannot be read, or was removed meanwhile.
+    Raises ConfigError: its torso does not fit, or it cannot be read, or was removed meanwhile.
     """
     import tensorflow as tf  # the run's starter has none
 
@@ -196,11 +172,7 @@ def _composition(identity: Mapping[str, Any]) -> AgentComposition:
 
 
 def _assign(source: Newest, name: str, module: tf.Module) -> bool:
-    """Assigns a module's variables, if all are under its name in the checkpoint with these shapes.
-
-    Returns:
-      whether they were; if not, none has changed.
-    """
+    """Returns whether a checkpoint has all of a module's variables; then assigns them."""
     import tensorflow as tf
 
     from impala_tf.checkpoint.checkpointer import MismatchError, read_variables

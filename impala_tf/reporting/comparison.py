@@ -154,14 +154,10 @@ def winner(level: Level) -> Setting | None:
 def mean_curve(setting: Setting, axis: str, which: str) -> MeanCurve | None:
     """Returns a setting's mean curve; None if no run has two points.
 
-    It ends with the shortest run that has not finished. Finished runs keep their last return: some
-    end sooner (--stop_at_return), and some take longer for the same frames. Before its first row, a
-    run has the return of that row.
-
-    Args:
-      setting: the setting with its runs.
-      axis: "frames" or "minutes".
-      which: "curve" of training, or "evaluation".
+    `axis` is frames or minutes, `which` curve (of training) or evaluation. It ends with the
+    shortest run that has not finished. Finished runs keep their last return: some end sooner
+    (--stop_at_return), and some take longer for the same frames. Before its first row, a run has
+    the return of that row.
     """
     of_run: Callable[[Run], Curve] = operator.attrgetter(which)
     runs = [run for run in setting.runs if len(of_run(run).returns) > (not run.is_finished)]

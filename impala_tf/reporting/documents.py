@@ -35,14 +35,7 @@ Exhibits = Mapping[Setting, Exhibit]
 
 
 def render(name: str, levels: Sequence[Level], exhibits: Exhibits, written_by: str) -> str:
-    """Returns a document.
-
-    Args:
-      name: "report.html" or "report.md", which names the pictures of `picture_name`.
-      levels: what to show.
-      exhibits: of the levels' settings.
-      written_by: the command that writes the report.
-    """
+    """Returns "report.html" or "report.md", which names the pictures of `picture_name`."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("impala_tf.reporting"),
         autoescape=True,

@@ -80,13 +80,9 @@ class Run:
 
 
 def find(logdirs: str) -> list[Run]:
-    """Returns the runs in --logdir: folders of runs, or folders with runs below them.
+    """Returns the runs in --logdir: comma separated folders of runs, or with runs below them.
 
-    Args:
-      logdirs: paths, comma separated.
-
-    Raises:
-      ConfigError: a folder holds no run, or a run's files are not those of a run.
+    Raises ConfigError: a folder holds no run, or a run's files are not those of a run.
     """
     runs: list[Run] = []
     for text in split(logdirs):
@@ -122,15 +118,9 @@ def read(path: Path) -> Run:
 
 
 def from_files(metrics: Path, described: Mapping[str, Any], status: Mapping[str, Any]) -> Run:
-    """Makes a run of its CSV files and the content of its other files.
+    """Makes a run of metrics.csv (a copy with another name has no files beside it) and others.
 
-    Args:
-      metrics: metrics.csv, or a copy with another name, which has no other CSV files.
-      described: config.json.
-      status: status.json.
-
-    Raises:
-      ConfigError: one of the CSV files is not a run's.
+    `described` is config.json, `status` status.json. Raises ConfigError: a CSV file is not a run's.
     """
     described, status = printable_parts(described), printable_parts(status)
     flags, logdir = described["flags"], Logdir(metrics.parent)
@@ -176,11 +166,10 @@ def _time(row: Mapping[str, str]) -> tuple[float, float]:
 
 
 def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:
-    """Returns the mean over the levels of each checkpoint.
+    """Returns the mean over the levels of each checkpoint, of normalised returns if all have one.
 
-    The returns of different levels have no common scale, so normalised returns are used if each
-    level has them. Left out are rows from before a resume with other --test_num_episodes or
-    --test_policy, and checkpoints with a return that is not finite (a broken reward).
+    Left out are rows from before a resume with other --test_num_episodes or --test_policy, and
+    checkpoints with a return that is not finite (a broken reward).
     """
     way = operator.itemgetter("episodes", "policy")
     rows = [row for row in rows if way(row) == way(rows[-1])]
