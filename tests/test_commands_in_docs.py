@@ -35,7 +35,11 @@ def commands(page: Path) -> list[str]:
     """Returns the project's commands in a page's blocks of code."""
     text = page.read_text().replace("\\\n", "")  # a command may go on in the next line
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
-    return [line for line in map(_first_turn, lines) if _PROGRAM.match(line)]
+    flags, found = "", []
+    for line in map(_first_turn, lines):
+        flags = line[7:-1] if line.startswith('FLAGS="') else flags
+        found.append(line.replace("$FLAGS", flags).removeprefix("horovodrun -np 2 "))
+    return [line for line in found if _PROGRAM.match(line)]
 
 
 def _first_turn(line: str) -> str:
@@ -57,6 +61,20 @@ def test_pages_speak_of_impala_and_name_its_other_names_once() -> None:
     pages = [*PAGES, PROJECT / "CHANGELOG.md"]
     found = [(page.name, name) for page in pages for name in _OTHER_NAMES.findall(page.read_text())]
     assert found == [("README.md", "run_experiment.py"), ("README.md", "-m frontend")]
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    lines = PAGES[0].read_text().splitlines()
+    assert len(lines) <= 110
+    assert [line.split()[:2] for line in lines[2:4]] == [["make", "train"], ["make", "test"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_and_its_lines_of_code_fit_a_screen(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert len(lines) <= 250
+    if page.parent.name != "sandbox":  # records are not on the site
+        assert [line for line in lines if line.startswith("    ") and len(line) > 4 + 88] == []
 
 
 @pytest.mark.parametrize(("page", "line"), ALL)

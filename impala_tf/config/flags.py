@@ -357,7 +357,7 @@ class ProcessConfig:
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
     job_name: Annotated[Literal["", "learner", "actor", "evaluator"], HERE, USER, COMMAND] = ""
-    """Run one process of a cluster by hand (sandbox/example_by_hand.md). The first learner starts
+    """Run one process of a cluster by hand (docs/by_hand.md). The first learner starts
     evaluators itself, for --eval_every and --video_every.
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""
     task: Annotated[int, NOT_NEGATIVE, HERE, COMMAND] = 0
