@@ -90,7 +90,7 @@ class Level:
 
 
 class MeanCurve(NamedTuple):
-    """The mean of a setting's curves and its 95 % interval, all float64 [points]."""
+    """The mean of a setting's curves and their `statistics.spread`, all float64 [points]."""
 
     x: np.ndarray  # frames or minutes
     mean: np.ndarray
@@ -154,7 +154,7 @@ def winner(level: Level) -> Setting | None:
 def mean_curve(setting: Setting, axis: str, which: str) -> MeanCurve | None:
     """Returns a setting's mean curve; None if no run has two points.
 
-    `axis` is frames or minutes, `which` curve (of training) or evaluation. It ends with the
+    `axis` is frames or minutes, `which` an attribute of Run that is a Curve. It ends with the
     shortest run that has not finished. Finished runs keep their last return: some end sooner
     (--stop_at_return), and some take longer for the same frames. Before its first row, a run has
     the return of that row.
@@ -169,5 +169,5 @@ def mean_curve(setting: Setting, axis: str, which: str) -> MeanCurve | None:
     grid = np.linspace(start, max(start, end), _POINTS)
     lines = np.array([np.interp(grid, x, of_run(r).returns) for x, r in zip(xs, runs, strict=True)])
     mean = lines.mean(axis=0)
-    low, high = statistics.interval(np.mean, lines) if len(runs) > 1 else (mean, mean)
+    low, high = statistics.spread(np.mean, lines)
     return MeanCurve(grid, mean, low, high, min(x[-1] for x in xs))

@@ -1,4 +1,4 @@
-"""Draws learning curves with Matplotlib, as SVG: mean return over frames and over minutes."""
+"""Draws learning curves with Matplotlib, as SVG."""
 
 from __future__ import annotations
 
@@ -29,7 +29,20 @@ _STYLE = Path(__file__).with_name("templates") / "curves.mplstyle"
 
 Panel = tuple[str, str]
 """What a chart shows: see the arguments of `comparison.mean_curve`."""
-_PANELS: tuple[Panel, ...] = (("frames", "curve"), ("minutes", "curve"), ("frames", "evaluation"))
+_PANELS: tuple[Panel, ...] = (
+    ("frames", "curve"),
+    ("minutes", "curve"),
+    ("frames", "evaluation"),
+    ("frames", "entropy"),
+    ("frames", "kl"),
+    ("frames", "rate"),
+)
+_TITLES = {
+    "entropy": "entropy of the policy, nats",
+    "kl": "KL of the acting policy from the learner's, nats",
+    "rate": "agent steps per second",
+}
+_COLUMNS = 2
 
 
 def style_of(number: int) -> tuple[str, tuple[int, ...]]:
@@ -39,13 +52,14 @@ def style_of(number: int) -> tuple[str, tuple[int, ...]]:
 
 
 def panels_of(level: Level) -> list[Panel]:
-    """Returns the charts of a level that have a line; the third one is that of --eval_every."""
+    """Returns the charts of a level that have a line."""
     return [each for each in _PANELS if any(mean_curve(s, *each) for s in level.settings)]
 
 
 def title_of(level: Level, panel: Panel) -> str:
     """Returns what the vertical axis of a chart has."""
-    return level.kind.value if panel[1] == "curve" else f"mean return on {level.played}"
+    of_returns = {"curve": level.kind.value, "evaluation": f"mean return on {level.played}"}
+    return (of_returns | _TITLES)[panel[1]]
 
 
 def picture(level: Level) -> str | None:
@@ -55,13 +69,18 @@ def picture(level: Level) -> str | None:
 
 
 def svg(level: Level, panels: Sequence[Panel], has_legend: bool = False) -> str:
-    """Returns one <svg> with charts side by side; without a legend, its background is clear."""
+    """Returns one <svg> with two charts in a row; without a legend, its background is clear."""
     labels = [setting.label for setting in level.settings] if has_legend else []
     with matplotlib.rc_context(fname=_STYLE):
-        size = (4.8 * len(panels), 3.2 + 0.25 * math.ceil(len(labels) / _LEGEND_COLUMNS))
+        columns = min(_COLUMNS, len(panels))
+        rows, legend_rows = (
+            math.ceil(count / by)
+            for count, by in ((len(panels), columns), (len(labels), _LEGEND_COLUMNS))
+        )
+        size = (4.8 * columns, 3.2 * rows + 0.25 * legend_rows)
         figure = Figure(figsize=size, layout="constrained")
         for number, panel in enumerate(panels, start=1):
-            _draw(figure.add_subplot(1, len(panels), number), level, panel)
+            _draw(figure.add_subplot(rows, columns, number), level, panel)
         if has_legend:
             keys = [Line2D([], [], **_look(number)) for number in range(len(labels))]
             figure.legend(

@@ -100,15 +100,15 @@ def _row(setting: Setting, exhibit: Exhibit, target: float | None) -> dict[str, 
         return whole(max(values))
 
     def iqm(values: list[float]) -> str:
-        has_middle = len(values) >= statistics.FEWEST_OF_IQM
+        has_middle = len(values) >= statistics.FEWEST_OF_INTERVALS
         return spread(values, mean_return, statistics.interquartile_mean) if has_middle else NOTHING
 
     row = {
         "setting": setting.label,
         "seeds": f"{seeds} ({unfinished} unfinished)" if unfinished else f"{seeds}",
         "parameters": NOTHING if exhibit.parameters is None else count(exhibit.parameters),
-        "learner memory, peak MiB": cell(lambda run: run.learner_memory_mb, peak),
-        "actor memory, peak MiB": cell(lambda run: run.actor_memory_mb, peak),
+        "MiB of a learner": cell(lambda run: run.learner_memory_mb, peak),
+        "of an actor": cell(lambda run: run.actor_memory_mb, peak),
         "agent steps/s": mean(lambda run: run.agent_steps_per_s, whole),
         "final return": mean(final_return, mean_return),
         "final return, IQM": cell(final_return, iqm),
@@ -193,9 +193,9 @@ def spread(
     show: Callable[[float], str],
     statistic: Callable[..., np.ndarray] = np.mean,
 ) -> str:
-    """Returns a mean over seeds with its 95 % interval, 120 (100 to 140); one seed has none."""
+    """Returns a mean over seeds with `statistics.spread`, 120 (100 to 140); one seed has none."""
     mean = show(float(statistic(np.array(values))))
     if len(values) == 1:
         return mean
-    low, high = statistics.interval(statistic, values)
+    low, high = statistics.spread(statistic, values)
     return f"{mean} ({show(float(low))} to {show(float(high))})"

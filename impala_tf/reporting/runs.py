@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class Curve(NamedTuple):
-    """Mean returns over time, all float64 [rows]."""
+    """Mean returns, or other figures, over time, all float64 [rows]."""
 
     frames: np.ndarray  # environment frames
     minutes: np.ndarray  # minutes of training
@@ -61,6 +61,9 @@ class Run:
     kind: Kind  # of the returns in the curve
     curve: Curve  # of training; without rows until a game (of every level) has finished
     evaluation: Curve  # of --eval_every; without rows if there are none
+    entropy: Curve  # of the policy, in nats; without rows where the algorithm has none
+    kl: Curve  # KL(acting policy || learner's policy) in nats; likewise
+    rate: Curve  # agent steps per second
     played: str  # on what and how the games of --eval_every were played; '' if none were
     agent_steps_per_s: float | None  # mean rate after the first row; None before the second row
     learner_memory_mb: float | None  # peaks in MiB; None if not recorded
@@ -151,6 +154,9 @@ def from_files(metrics: Path, described: Mapping[str, Any], status: Mapping[str,
             kind=kind,
             curve=Curve(times[:, 0], times[:, 1], np.array([mean for _, mean in points])),
             evaluation=_evaluation(evaluations),
+            entropy=_curve(rows, "entropy"),
+            kl=_curve(rows, "kl"),
+            rate=_curve(rows, "agent_steps_per_s"),
             played=played.format(**evaluations[-1]) if evaluations else "",
             agent_steps_per_s=_rate(rows),
             learner_memory_mb=max(_column(rows, "learner_memory_mb"), default=None),
@@ -163,6 +169,11 @@ def from_files(metrics: Path, described: Mapping[str, Any], status: Mapping[str,
 def _time(row: Mapping[str, str]) -> tuple[float, float]:
     """Returns (environment frames, minutes)."""
     return float(row["environment_frames"]), float(row["wall_time_s"]) / 60
+
+
+def _curve(rows: Sequence[Mapping[str, str]], name: str) -> Curve:
+    points = [(*_time(row), float(row[name])) for row in rows if row.get(name)]
+    return Curve(*np.array(points).reshape(-1, 3).T)
 
 
 def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:

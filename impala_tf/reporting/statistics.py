@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
 
 FEWEST_SEEDS = 3  # of each setting, for comparisons
-FEWEST_OF_IQM = 4  # with fewer, the middle half is all of them
+FEWEST_OF_INTERVALS = 4  # with fewer, an interval is their range, and the middle half all of them
 ERROR_RATE = 0.05  # of all comparisons of a level together
 
 
@@ -34,6 +35,18 @@ def interval(
         samples, statistic, n_resamples=2000, vectorized=True, axis=0, method="percentile", rng=0
     ).confidence_interval
     return found.low, found.high
+
+
+def spread(statistic: Callable[..., np.ndarray], values: Any) -> tuple[Any, Any]:
+    """Returns both ends of the 95 % interval of a statistic; of few seeds, the lowest and highest.
+
+    Args:
+      statistic: as `interval` takes it.
+      values: [seeds, ...].
+    """
+    if len(values) >= FEWEST_OF_INTERVALS:
+        return interval(statistic, values)
+    return np.min(values, axis=0), np.max(values, axis=0)
 
 
 interquartile_mean = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)

@@ -288,3 +288,26 @@ def test_a_report_of_several_levels_says_what_its_returns_are(tmp_path: Path) ->
     assert [(row["returns"], row["final_return"]) for row in csv_rows(level)] == [
         ("mean_over_levels", "55.0")
     ]
+
+
+@pytest.mark.parametrize(("seeds", "ends"), [(3, ("10", "30")), (6, None)])
+def test_few_seeds_have_their_range_and_more_an_interval(
+    tmp_path: Path, seeds: int, ends: tuple[str, str] | None
+) -> None:
+    """An interval of three seeds would be their range, with a name that promises more."""
+    for seed in range(seeds):
+        last = [
+            {**row, "entropy": 0.5, "kl": 0.01, "agent_steps_per_s": 700}
+            for row in rows((0, 0, 0), (4000, 5, 10 + 10 * seed))
+        ]
+        write_run(tmp_path / str(seed), last, seed=seed)
+    level = level_of(tmp_path)
+    found = re.search(r"\((\S+) to (\S+)\)", cells(level)[0]["final return"])
+    assert found is not None
+    low, high = map(float, found.groups())
+    if ends is None:
+        assert 10 < low < high < 10 * seeds
+    else:
+        assert (low, high) == tuple(map(float, ends))
+    page = document("report.html", level)
+    assert all(f">{words}" in page for words in ("entropy", "KL", "agent steps per second"))
