@@ -10,7 +10,9 @@ import pytest
 
 from impala_tf.cluster import cluster_main as launcher
 from impala_tf.config import ConfigError, command_line
+from impala_tf.config.flags import FLAGS
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
+from impala_tf.config.other_names import OTHER_NAMES
 from tests.helpers.runs import PROJECT
 
 PAGES = [
@@ -75,6 +77,18 @@ def test_a_page_and_its_lines_of_code_fit_a_screen(page: Path) -> None:
     assert len(lines) <= 250
     if page.parent.name != "sandbox":  # records are not on the site
         assert [line for line in lines if line.startswith("    ") and len(line) > 4 + 88] == []
+
+
+def test_flags_of_other_libraries_are_named_as_the_command_line_names_them() -> None:
+    table = (PROJECT / "docs/coming_from.md").read_text().partition("## Flags\n")[2]
+    rows = [row.strip("| ").split("|") for row in table.splitlines() if "`" in row]
+    assert len(rows) > 20
+    for *theirs, ours in rows:
+        flags = re.findall(r"--(\w+)", ours)
+        assert set(flags) <= FLAGS.keys(), flags
+        for name in re.findall(r"`(?:--)?([\w-]+)", "".join(theirs)):
+            name = name.replace("-", "_")
+            assert name == "env" or OTHER_NAMES.get(name, name).partition("=")[0] in flags, name
 
 
 @pytest.mark.parametrize(("page", "line"), ALL)
