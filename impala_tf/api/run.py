@@ -19,8 +19,7 @@ from impala_tf.config import ConfigError, flags_of, python_values
 from impala_tf.config.flags import COMMAND
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status_file
-from impala_tf.processes.local_run import display_of
-from impala_tf.processes.local_training import LocalTraining
+from impala_tf.processes.local_run import LocalTraining, display_of
 
 _FINAL = ("stopped", "done", "failed")
 

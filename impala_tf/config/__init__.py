@@ -32,6 +32,8 @@ from impala_tf.config.flag_values import (
     Given,
     actors_use_tensorflow,
     actors_wait,
+    changes,
+    differences,
     replace,
     to_dict,
     to_flag,
@@ -63,5 +65,4 @@ from impala_tf.config.limits import (
 )
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS, following_actors
-from impala_tf.config.resuming import changes, differences
 from impala_tf.config.this_machine import cores_here, memory_here

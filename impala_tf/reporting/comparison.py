@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import resuming
+from impala_tf.config.flag_values import MAY_CHANGE
 from impala_tf.monitoring.returns import Kind
 from impala_tf.processes import provenance
 from impala_tf.reporting import statistics
@@ -27,7 +27,7 @@ _OF_A_SETTING = {
     "inference",
     "precision",
 }
-_NOT_OF_A_SETTING = (resuming.MAY_CHANGE - _OF_A_SETTING) | {"seed", "info_metrics"}
+_NOT_OF_A_SETTING = (MAY_CHANGE - _OF_A_SETTING) | {"seed", "info_metrics"}
 
 Figure = Callable[[Run], float | None]
 final_return: Figure = operator.attrgetter("curve.last_return")

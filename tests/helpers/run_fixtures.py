@@ -39,7 +39,7 @@ def run_here(
         pytest.fail("a process was started")
 
     def run(*flags: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("impala_tf.processes.local_training.Node", no_child)
+        monkeypatch.setattr("impala_tf.processes.local_run.Node", no_child)
         monkeypatch.setattr(sys, "argv", ["run_experiment.py", *flags])
         capsys.readouterr()
         return run_experiment.main(), *capsys.readouterr()
