@@ -108,22 +108,12 @@ def moved_aside(path: Path) -> Path | None:
     path = path.absolute()
     if not holds_run(path):
         return None
-    try:
-        if path.is_symlink():
-            with contextlib.suppress(OSError):
-                folder = path.resolve()
-                target = _renamed(folder)
-                folder.mkdir()
-                return target
-        return _renamed(path)
-    except FileNotFoundError:  # another machine that shares the folder has renamed it
-        return None
-
-
-def _renamed(path: Path) -> Path:
     candidates = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     target = next(candidate for candidate in candidates if not candidate.exists())
-    return path.rename(target)
+    try:
+        return path.rename(target)
+    except FileNotFoundError:  # another machine that shares the folder has renamed it
+        return None
 
 
 def open_regular(path: Path) -> BufferedReader:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from impala_tf.machine.process_memory import peak_mib
-from impala_tf.monitoring.rows import EpisodeWindow, LevelRows, Rates
+from impala_tf.monitoring.rows import EpisodeWindow, LevelRows
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import ActorReport, Episode, Progress
 
@@ -79,7 +79,7 @@ class RunRecorder:
 
     def begin(self, agent_steps: int, environment_frames: int) -> None:
         """Starts the clocks at these counts. Call it when training starts or resumes."""
-        self._rates = Rates(agent_steps, environment_frames, time.monotonic)
+        self._measured = (time.monotonic(), agent_steps, environment_frames)
         self._starting = _STARTING
         self._resumed_at = time.monotonic() - self._wall_time_s
         self._begin_interval()
@@ -138,7 +138,7 @@ class RunRecorder:
             self._stats.append({name: float(value) for name, value in stats._asdict().items()})
         if self._starting and progress is not None:
             self._starting -= 1
-            self._rates = Rates(progress.agent_steps, progress.environment_frames, time.monotonic)
+            self._measured = (time.monotonic(), progress.agent_steps, progress.environment_frames)
             self._began_at, self._idle_s, self._all_reduce_s = time.monotonic(), 0.0, None
 
     def row_due(self) -> bool:
@@ -191,7 +191,7 @@ class RunRecorder:
             **progress._asdict(),
             **_reduce([{name: part[name] for name in _OF_LEARNERS} for part in intervals]),
             **_reduce([part["actor_shares"] for part in intervals if part["actor_shares"]]),
-            **self._rates.row(progress.agent_steps, progress.environment_frames),
+            **self._rates(progress),
             **self.window.row(),
             **_reduce(stats),
         }
@@ -212,6 +212,19 @@ class RunRecorder:
             self._level_rows.write(row)
         for writer in self._writers.values():
             writer.write(row)
+
+    def _rates(self, progress: Progress) -> dict[str, float | None]:
+        """Returns what was done per second since the last call; None if nothing was."""
+        before_s, *before = self._measured
+        counts = progress.agent_steps, progress.environment_frames
+        self._measured = (time.monotonic(), *counts)
+        elapsed_s = self._measured[0] - before_s
+        is_known = elapsed_s > 0 and counts[0] != before[0]
+        names = ("agent_steps_per_s", "frames_per_s")
+        return {
+            name: (now - then) / elapsed_s if is_known else None
+            for name, now, then in zip(names, counts, before, strict=True)
+        }
 
     def state(self) -> dict[str, Any]:
         """Returns clocks and episodes, for a checkpoint."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -74,29 +73,6 @@ class EpisodeWindow:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-class Rates:
-    """Agent steps and frames per second between calls of `row`."""
-
-    def __init__(
-        self, agent_steps: int, environment_frames: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Starts measuring now, from the given counts (not 0 in a resumed run)."""
-        self._clock = clock
-        self._last = (clock(), agent_steps, environment_frames)
-
-    def row(self, agent_steps: int, environment_frames: int) -> dict[str, float | int | None]:
-        """Returns the speed metrics since the last call; None if nothing was done since."""
-        before_s, steps_before, frames_before = self._last
-        self._last = (self._clock(), agent_steps, environment_frames)
-        elapsed_s = self._last[0] - before_s
-        if elapsed_s <= 0 or agent_steps == steps_before:
-            return {"agent_steps_per_s": None, "frames_per_s": None}
-        return {
-            "agent_steps_per_s": (agent_steps - steps_before) / elapsed_s,
-            "frames_per_s": (environment_frames - frames_before) / elapsed_s,
-        }
 
 
 class LevelRows:

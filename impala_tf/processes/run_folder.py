@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shlex
@@ -15,7 +14,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
+from impala_tf.logdir import Logdir, NoLocksError, in_use, lock, moved_aside
 from impala_tf.processes import provenance
 from impala_tf.processes.common import logdir_of, resume_message
 from impala_tf.types import EnvironmentSpec
@@ -65,10 +64,7 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
 
 
 def _move_aside(logdir: Logdir) -> Path | None:
-    path = logdir.path.resolve()
     try:
-        if holds_run(path) and Path.cwd().is_relative_to(path):
-            raise OSError(errno.EBUSY, f"it is the current folder, {path}")
         return moved_aside(logdir.path)
     except OSError as error:
         raise ConfigError(f"--fresh: cannot rename {logdir.path}: {error.strerror}") from None

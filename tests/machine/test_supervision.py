@@ -1,7 +1,6 @@
 """Supervised processes: restarted when they fail, stopped cleanly, and nothing is left running."""
 
 import re
-import shutil
 import signal
 import sys
 
@@ -216,35 +215,6 @@ def test_a_process_that_may_not_start_is_not_started(tmp_path, answer):
     expected = "failed" if isinstance(answer, GiveUpError) else "stopped"
     assert outcome(process)[0] == expected
     assert not (tmp_path / "started").exists()
-
-
-def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
-    """A full disk, or a folder that somebody deleted."""
-    process = supervised(tmp_path, "echo x >> starts; [ -e go ]")
-    events: list[str] = []
-    process._on_event = events.append
-    log = tmp_path / "logs" / "log"
-    log.parent.mkdir()
-    process.start()
-    wait_until((tmp_path / "starts").exists)
-
-    def block() -> bool:
-        try:  # the process starts again and again, and makes the folder
-            shutil.rmtree(log.parent, ignore_errors=True)
-            log.parent.write_text("in the way")
-        except OSError:
-            return False
-        return True
-
-    def is_noticed() -> bool:
-        return any("not in its log" in event or "could not be started" in event for event in events)
-
-    wait_until(block)
-    wait_until(is_noticed)
-    log.parent.unlink()
-    (tmp_path / "go").touch()
-    process.join(60)
-    assert process.state.state == "finished"
 
 
 def test_a_log_that_grows_without_end_keeps_its_newest_part(tmp_path, monkeypatch):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
-from impala_tf.monitoring.rows import EpisodeWindow, Rates
+from impala_tf.monitoring.rows import EpisodeWindow
 from impala_tf.types import Episode
-from tests.helpers.clock import Clock
 
 # fmt: off
 CONTRACT = [
@@ -48,13 +47,3 @@ def test_the_mean_return_is_that_of_the_last_hundred_episodes():
     assert resumed.row() == window.row()
     assert window.row()["episode_return_mean"] == pytest.approx(99.5 + (1000 - 50) / 100)
     json.dumps(window.state())
-
-
-def test_rates_are_those_of_the_last_interval_without_restored_steps():
-    clock = Clock(50.0)
-    rates = Rates(1000, 4000, clock)
-    clock.now = 60.0
-    assert rates.row(1500, 6000) == {"agent_steps_per_s": 50.0, "frames_per_s": 200.0}
-    clock.now = 62.0
-    assert rates.row(1600, 6400) == {"agent_steps_per_s": 50.0, "frames_per_s": 200.0}
-    assert rates.row(1600, 6400) == {"agent_steps_per_s": None, "frames_per_s": None}

@@ -46,21 +46,6 @@ def test_a_thread_that_a_level_leaves_does_not_keep_a_process(start, tmp_path):
     assert status(tmp_path / "run")["state"] == "done"
 
 
-def test_a_level_may_need_one_thread(start, tmp_path):
-    """Or even its process's main thread, which --environment_processes gives it."""
-    careless(
-        tmp_path,
-        "import signal, sqlite3; self.scores = sqlite3.connect(':memory:');"
-        " signal.signal(signal.SIGUSR2, signal.SIG_IGN)",
-        "self.scores.execute('SELECT 1')",
-    )
-    code, out, err = start(*SHORT, cwd=tmp_path).wait()
-    assert code == 1, out + err
-    assert "thread" in err
-    code, out, err = start(*SHORT, "--environment_processes", "--fresh", cwd=tmp_path).wait()
-    assert code == 0, out + err
-
-
 def test_the_signal_handlers_of_a_level_do_not_cost_the_last_checkpoint(start, tmp_path):
     careless(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     module = tmp_path / "careless.py"

@@ -81,15 +81,6 @@ def test_learners_with_other_defaults_are_refused(build: Build) -> None:
     assert schedule.startswith("--schedule_frames: ")
 
 
-def test_the_first_actor_gets_the_learners_parameters(build: Build) -> None:
-    """Without them it would act with its own random network."""
-    parts = build()
-    version, arrays = first_parameters(parts)
-    assert version == 0
-    for got, expected in zip(arrays, parts.learner.parameters(), strict=True):
-        np.testing.assert_array_equal(got, expected)
-
-
 def test_an_actor_subtracts_what_the_learner_does(
     build: Build, start: Callable[..., Run], tmp_path: Path
 ) -> None:

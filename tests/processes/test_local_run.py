@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 
 from impala_tf.config import user_commands
 from impala_tf.machine import certificates
-from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
@@ -217,15 +215,6 @@ def test_a_second_ctrl_c_stops_at_once(start, tmp_path):
     assert run.process.wait(30) == 128 + signal.SIGINT
     os.kill(learner, signal.SIGCONT)
     wait_until(lambda: run.alive() == [], what="end of every process")
-
-
-def test_a_process_whose_parent_is_already_gone_exits(start, tmp_path):
-    """It takes seconds to start, and the user may press Ctrl-C twice meanwhile."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    flags = ("--job_name=actor", "--learner_hosts=127.0.0.1:1", f"--logdir={tmp_path}")
-    run = start(*ENDLESS, *flags, environment={PARENT_VARIABLE: str(gone.pid)})
-    assert run.wait(60)[0] == -signal.SIGTERM
 
 
 def test_a_second_run_is_refused_and_killed_processes_are_restarted(start, run_here, tmp_path):

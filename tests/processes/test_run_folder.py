@@ -12,8 +12,7 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import Given
-from impala_tf.logdir import Logdir
-from impala_tf.processes import provenance, run_folder
+from impala_tf.processes import provenance
 from impala_tf.types import Kind
 from tests.helpers import mirrored
 from tests.helpers.runs import Run, checkpointed_frames
@@ -92,21 +91,6 @@ def test_runs_that_start_at_once_never_share_a_folder(start: Start, tmp_path: Pa
     assert len(described(tmp_path / FOLDER)["history"]) == 1
 
 
-def test_fresh_on_a_link_keeps_the_link(tmp_path: Path) -> None:
-    """It leads to a large disk, where the next run is to be, too."""
-    run, link = tmp_path / "large" / "run", tmp_path / "runs" / "run"
-    for folder in (run, link.parent):
-        folder.mkdir(parents=True)
-    (run / "config.json").touch()
-    link.symlink_to(run)
-    with run_folder.claimed(Logdir(link), fresh=True) as moved:
-        assert moved == tmp_path / "large" / "run.1"
-        assert (moved / "config.json").exists()
-        assert link.resolve() == run
-        assert not (link / "config.json").exists()
-    assert [path.name for path in link.parent.iterdir()] == ["run"]
-
-
 def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
     """More actors have larger ones by default, also if those of a few were given."""
     few = Given({"num_actors": 2, "batch_size": 4})
@@ -125,17 +109,6 @@ def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
         assert expected or "batch_size" not in repeating
         more = configs.resolve(Given(repeating).replace(num_actors=64), kind)
         assert more.optimizer == config.optimizer
-
-
-def test_the_current_folder_is_not_moved_aside(
-    run_here: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text('{"flags": {}, "sources": {}}')
-    code, _, err = run_here(*SHORT, "--logdir=.", "--fresh")
-    assert code == 2
-    assert "--fresh: cannot rename" in err and str(tmp_path) in err
-    assert (tmp_path / "config.json").exists()
 
 
 def test_checkpoints_without_a_config_are_not_trained_on(

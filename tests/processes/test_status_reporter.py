@@ -76,19 +76,3 @@ def test_a_run_that_ends_with_an_error_or_whose_callback_raised_has_failed(build
         assert process.outputs is not None
         process.outputs.callbacks.failure = "--callbacks: Upload.on_row raised OSError: no network"
     assert state(process) == "failed"
-
-
-def test_a_logdir_that_was_moved_is_shown(build: Build) -> None:
-    """The new folder that appears in its place cannot be resumed."""
-    process = build()
-    process.logdir.config.parent.mkdir(exist_ok=True)
-    process.logdir.config.touch()
-
-    def trouble() -> str:
-        found = read(process)
-        return found["storage_trouble"]["text"] if found and found["storage_trouble"] else ""
-
-    with process.reporting(0.02):
-        wait_until(lambda: state(process) == "starting", what="status of a run that starts")
-        process.logdir.path.rename(process.logdir.path.with_name("moved"))
-        wait_until(lambda: "was --logdir moved or deleted?" in trouble(), what="trouble")
