@@ -246,17 +246,19 @@ def _facts(status: Status) -> dict[str, str]:
     """Returns {label: text} of what is known of a run that trains."""
     repeats, checkpoint, row = status["frames_per_step"], status["checkpoint"], status["row"]
     facts = {
-        "progress": f"{frames_of(status)} (1 agent step = {repeats})",
+        "progress": f"{frames_of(status)} (1 agent step = {repeats} frame{'s' * (repeats > 1)})",
         "elapsed": duration(status["wall_time_s"]) if "wall_time_s" in status else "",
     }
     if row is not None:
         number = functools.partial(_number, row)
         limit, replay = bottleneck_of(row), status.get("replay")
         facts |= {
-            "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
-            f" {number('frames_per_s', ',.0f')} frames/s",
+            "speed": "measuring"
+            if row.get("agent_steps_per_s") is None
+            else f"{row['agent_steps_per_s']:,.0f} agent steps/s"
+            f" = {number('frames_per_s', ',.0f')} frames/s",
             "return": mean_return(row),
-            "entropy": f"{number('entropy', '.3g')} nats",
+            "entropy": f"{row['entropy']:.3g} nats" if row.get("entropy") is not None else "",
             "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
             f" max {number('policy_lag_max', '.0f')} updates",
             "replay": "{steps:,} of {capacity:,} agent steps".format(**replay) if replay else "",
