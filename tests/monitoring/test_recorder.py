@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +10,8 @@ import pytest
 from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.recorder import RunRecorder
-from impala_tf.monitoring.writers import CsvWriter
 from impala_tf.types import ActorReport, Episode, Progress
 from tests.helpers.clock import Clock
-from tests.helpers.wire import InThread
-
-# A row that does not wait is made within this time, even on a busy machine.
-A_WHILE_S = 0.5
 
 
 class Rows:
@@ -218,33 +209,6 @@ def test_a_resumed_run_continues_at_its_checkpoint(clock: Clock) -> None:
     assert row["episodes"] == 3
     assert row["episode_return_mean"] == (4.0 + 8.0 + 0.0) / 3
     assert row["episode_length_mean"] == 2.0
-
-
-def test_rows_fit_the_real_file(tmp_path: Path) -> None:
-    """Every name is a column."""
-    one = RunRecorder({"csv": CsvWriter(tmp_path / "metrics.csv")}, lambda: 2, interval_s=0.0)
-    one.restore(None)
-    one.record_update(stats(1.0), idle_s=0.0)
-    one.write_row([one.interval()], progress(1))
-    one.close()
-    (row,) = csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines())
-    assert (row["learner_updates"], row["loss_total"]) == ("1", "1")
-
-
-def test_episodes_that_arrive_while_a_row_is_made_count_once(clock: Clock) -> None:
-    """They arrive in the threads of the transport."""
-    one = recorder()
-    rows: list[InThread] = []
-
-    def reported() -> Iterator[Episode]:
-        yield Episode(1.0, 1)
-        rows.append(InThread(one.interval))  # in the middle of the report
-        threading.Event().wait(A_WHILE_S)
-        yield Episode(2.0, 2)
-
-    one.record_episodes(reported())  # type: ignore[arg-type]
-    found = rows[0].wait()["episodes"] + one.interval()["episodes"]
-    assert [episode[:2] for episode in found] == [[1.0, 1], [2.0, 2]]
 
 
 def test_numbers_from_infos_are_averaged_and_survive_a_resume() -> None:

@@ -3,8 +3,6 @@
 import csv
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from impala_tf.config import ConfigError
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.rows import EpisodeWindow
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
-from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -76,48 +73,6 @@ def test_a_resumed_file_has_the_rows_of_its_checkpoint_and_goes_on(tmp_path):
     path.unlink()  # a file may be newer than the checkpoint, such as that of a new flag
     CsvWriter(path).rewind(240)
     assert frames_in(path) == []
-
-
-# Each writer is killed in a fork of one process, which has imported TensorFlow but not used it yet.
-KILLED_WRITERS = """
-import os, signal, sys
-from pathlib import Path
-import tensorflow
-from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
-
-folder = Path(sys.argv[1])
-
-def write(all_frames, checkpoint):
-    writers = CsvWriter(folder / "metrics.csv"), TensorBoardWriter(folder / "tensorboard")
-    for writer in writers:
-        writer.rewind(checkpoint)
-    for frames in all_frames:
-        for writer in writers:
-            writer.write({"environment_frames": frames, "loss_total": frames / 2})
-    os.kill(os.getpid(), signal.SIGKILL)
-
-for all_frames, checkpoint in (([5, 10, 15], None), ([12], 10), ([14, 20], 10)):
-    pid = os.fork()
-    if pid == 0:
-        write(all_frames, checkpoint)
-    _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
-"""
-
-
-@pytest.mark.long
-def test_curves_have_no_repeated_point_after_kills_and_resumes(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_WRITERS, str(tmp_path)],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    whole = [5, 10, 14, 20]
-    assert frames_in(tmp_path / "metrics.csv") == whole
-    assert curve(tmp_path / "tensorboard", "loss/total") == [(n, n / 2) for n in whole]
 
 
 def test_a_new_run_does_not_add_to_the_file_of_another_run(tmp_path):

@@ -80,11 +80,3 @@ def test_a_level_that_changes_the_folder_does_not_move_the_run(start, tmp_path):
     assert code == 0, out + err
     assert (tmp_path / "run" / "evaluation.json").exists()
     assert (tmp_path / "run" / "evaluation.mp4").exists()
-
-
-def test_evaluations_are_found_behind_what_a_level_prints(start, tmp_path):
-    """Progress bars end without the end of a line."""
-    careless(tmp_path, in_step="print('step', end=' ')")
-    code, out, err = start(*SHORT, "--eval_every=1000", cwd=tmp_path).wait()
-    assert code == 0, out + err
-    assert len((tmp_path / "run" / "evaluation.csv").read_text().splitlines()) >= 2, out

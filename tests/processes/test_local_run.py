@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 
 from impala_tf.config import user_commands
 from impala_tf.machine import certificates
-from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
@@ -274,17 +272,6 @@ def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path)
     ).wait()  # fmt: skip
     assert status(logdir)["state"] == "done"
     assert "learner-0=finished" in told.read_text()
-
-
-def test_a_learner_may_have_an_ipv6_address(start, tmp_path):
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        pytest.skip("needs IPv6")
-    address = f"[::1]:{free_port()}"
-    flags = (*TRAINED, "--total_environment_frames=2000", f"--learner_hosts={address}")
-    code, out, err = start(*flags, f"--logdir={tmp_path / 'run'}").wait()
-    assert code == 0, err + out
 
 
 @pytest.mark.long
