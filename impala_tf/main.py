@@ -26,7 +26,6 @@ from impala_tf.config.limits import checked
 from impala_tf.machine.process_lifetime import (
     exit_in_time,
     ignore_stop_requests,
-    print_stacks_on_request,
     say_done,
     stop_with_parent,
 )
@@ -221,7 +220,6 @@ def _completion(shell: list[str]) -> str:
 def main() -> int:
     """Parses the flags and runs; invalid input is reported in one line per problem, status 2."""
     is_child = stop_with_parent()
-    print_stacks_on_request()
     try:
         status = _command(sys.argv[1:], is_child)
         say_done()

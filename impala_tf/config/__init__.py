@@ -1,7 +1,4 @@
-"""Every flag: name, default, help text and limits. Nothing else in the project repeats them.
-
-Standard library only, but for what `command_line` prints, so that `frontend/` starts at once.
-"""
+"""Every flag, and what follows from flags. Standard library only: the launcher starts at once."""
 
 from impala_tf.config.algorithms import ALGORITHMS, Algorithm, algorithm
 from impala_tf.config.compositions import (

@@ -17,6 +17,7 @@ from typing import Any
 from impala_tf.config import flag_values, plug_ins
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import FLAGS, USER
+from impala_tf.printable import printable
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _HEAD = (
@@ -124,6 +125,5 @@ def confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
         return False
     with contextlib.suppress(EOFError):  # Ctrl-D
-        printable = "".join(c if c.isprintable() else "?" for c in question)
-        return input(f"{printable} [y/N] ").strip().lower() in ("y", "yes")
+        return input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes")
     return False

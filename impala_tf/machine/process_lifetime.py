@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import os
 import resource
 import signal
@@ -170,14 +169,6 @@ def say_done() -> None:
     with contextlib.suppress(OSError):  # a level has closed it
         for told in _told:
             os.write(told, DONE)
-
-
-def print_stacks_on_request() -> None:
-    """Prints the Python stacks of all threads to standard error on SIGUSR1, and continues.
-
-    Works even if a thread hangs inside TensorFlow and holds the interpreter.
-    """
-    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
 
 
 def raise_descriptor_limit() -> None:
