@@ -120,7 +120,8 @@ def revoke(directory: Path, machine: str) -> str:
     path = directory / REVOKED
     try:
         names = set(path.read_text().splitlines()) if path.exists() else set()
-        text = "".join(f"{name}\n" for name in sorted({*names, _common_name(certificate)}))
+        (attribute,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        text = "".join(f"{name}\n" for name in sorted({*names, str(attribute.value)}))
         aside = path.with_name(f".{REVOKED}")
         aside.write_text(text)
         aside.rename(path)
@@ -159,11 +160,6 @@ def _sign_machine(directory: Path, machine: str, folder: Path) -> None:
         aside.unlink(missing_ok=True)
         _write_private(aside, content)
         aside.rename(folder / file)  # the key last
-
-
-def _common_name(certificate: x509.Certificate) -> str:
-    (attribute,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(attribute.value)
 
 
 def _new_files(keep_authority: bool) -> dict[str, bytes]:

@@ -305,7 +305,8 @@ class SupervisedProcess(threading.Thread):
             detail="",
         )
         kill_at_s: float | None = None
-        while not _has_ended(pid):
+        without_reaping = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while os.waitid(os.P_PID, pid, without_reaping) is None:
             if (self._stopping or self._restarting) and kill_at_s is None:
                 kill_at_s = time.monotonic() + command.stop_timeout_s
                 goes_on = self._in_group and self._stopping and self._leaving
@@ -417,11 +418,6 @@ def describe(status: int) -> str:
     if status == LEFT_WORK:
         return "its code, or that of a level, called exit (exit status 0)"
     return "its group ended" if status == REGROUP else f"exit status {status}"
-
-
-def _has_ended(pid: int) -> bool:
-    """Tells whether a child has exited, without reaping it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _start(command: Command, environment: Mapping[str, str], log: IO[bytes], told: int) -> int:

@@ -309,7 +309,12 @@ class LearnerProcess:
             with self.group.naming_lost_peers(self.peers.lost), self.reporting():
                 run_interruptibly(lambda: self._learn(regroup_requested))
         finally:
-            self._close()
+            self.queue.close()
+            self.server.stop(grace_s=0.5)
+            if self.outputs is not None:
+                done, ended = self.learner.done, self._ended
+                self.outputs.close(done, self._stop, lambda: self.write_status(ended))
+            self.recorder.close()
         frames = f"{self.learner.environment_frames:,}"
         where = f"; checkpoint {self.run_state.latest_checkpoint}" if self.outputs else ""
         _log.info("%s at %s frames%s", self.end_state, frames, where)
@@ -450,15 +455,6 @@ class LearnerProcess:
             end_reason=self.end_reason if ended_early else "",
             notes=list(self._notes),
         )
-
-    def _close(self) -> None:
-        self.queue.close()
-        self.server.stop(grace_s=0.5)
-        if self.outputs is not None:
-            self.outputs.close(
-                self.learner.done, self._stop, lambda: self.write_status(self._ended)
-            )
-        self.recorder.close()
 
     def _announce(self, device: str) -> None:
         before = provenance.read(self.logdir) if self.resumed else {}

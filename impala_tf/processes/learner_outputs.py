@@ -62,7 +62,10 @@ class LearnerOutputs:
         self.level_rows: LevelRows | None = None
         if len(spec.levels) > 1:
             level_file = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
-            self.level_rows = LevelRows(level_file, spec.levels, self._normalize)
+            levels = suites.levels(config.environment)
+            self.level_rows = LevelRows(
+                level_file, spec.levels, lambda index, mean: suites.normalized(levels[index], mean)
+            )
             self.files.append(level_file)
         self._evaluations = CsvWriter(logdir.evaluations, EVALUATION_METRICS)
         self._newest: EvaluationStatus | None = None
@@ -134,9 +137,6 @@ class LearnerOutputs:
             if done or stopped():
                 self.uploads.close(stopped)
             write_status()
-
-    def _normalize(self, index: int, score: float) -> float | None:
-        return suites.normalized(suites.levels(self._config.environment)[index], score)
 
     def _show(self, result: Result, environment_frames: int) -> None:
         """Shows the evaluator's results in files, TensorBoard and W&B."""

@@ -235,7 +235,10 @@ class LocalTraining:
         try:
             while not self._over:
                 if should_kill():
-                    self._kill()
+                    node.stop()
+                    for process in node.processes.values():
+                        process.stop()
+                        process.kill()
                 if should_stop() and not node.stopping:
                     note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
                     node.stop()
@@ -265,10 +268,6 @@ class LocalTraining:
         return self._node
 
     @property
-    def _learner(self) -> SupervisedProcess:
-        return self._running.processes["learner-0"]
-
-    @property
     def _actors(self) -> list[ProcessState]:
         return [state for name, state in self._running.states.items() if not is_learner(name)]
 
@@ -280,18 +279,12 @@ class LocalTraining:
     def _over(self) -> bool:
         """Whether the learner is over, all actors failed, or one was refused."""
         refused = any(actor.state == "refused" for actor in self._actors)
-        return self._learner.over or self._no_actor_is_left or refused
+        return self._running.processes["learner-0"].over or self._no_actor_is_left or refused
 
     def _note_events(self, note: Callable[[str], None]) -> None:
         # While the run stops, its processes end as intended, so nothing is noted.
         while not (self._running.stopping or self._events.empty()):
             note(self._events.get())
-
-    def _kill(self) -> None:
-        self._running.stop()
-        for process in self._running.processes.values():
-            process.stop()
-            process.kill()
 
     def close(self) -> None:
         """Stops the processes, waits for them, and releases the folder. May be called twice."""
@@ -322,7 +315,7 @@ class LocalTraining:
     def _failure(self) -> str:
         if self._no_actor_is_left:
             return f"no actor is left; the last one said:\n{self._actors[-1].detail}"
-        learner = self._learner
+        learner = self._running.processes["learner-0"]
         # A learner that was asked to stop, and could not save its work or had to be killed.
         lost_work = learner.state.exit_status not in ENDED_AS_TOLD
         if learner.state.state != "failed" and not lost_work:
