@@ -45,6 +45,9 @@ from impala_tf.config.entries import (
     read_texts,
 )
 
+POLICY = Of("impala", "appo", "ppo", "a3c")
+"""Those that learn a policy."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -233,11 +236,11 @@ class LossConfig:
     module:NAME: a record of yours (see impala_tf.config.algorithms.Algorithm)."""
     discounting: Annotated[float, SHARE, DERIVED, Short("train")] = NOT_GIVEN
     """Discount factor gamma of an agent step. Default: preset."""
-    baseline_cost: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    baseline_cost: Annotated[float, NOT_NEGATIVE, DERIVED, POLICY] = NOT_GIVEN
     """Weight of the baseline (value) loss. Default: preset."""
-    entropy_cost: Annotated[float, NOT_NEGATIVE, DERIVED, Short("train")] = NOT_GIVEN
+    entropy_cost: Annotated[float, NOT_NEGATIVE, DERIVED, POLICY, Short("train")] = NOT_GIVEN
     """Weight of the entropy bonus, at frame 0. Default: preset."""
-    entropy_cost_end: Annotated[float, NOT_NEGATIVE, DERIVED] = NOT_GIVEN
+    entropy_cost_end: Annotated[float, NOT_NEGATIVE, DERIVED, POLICY] = NOT_GIVEN
     """Weight of the entropy bonus from --schedule_frames on; it changes linearly until then.
     Default: preset; if --entropy_cost is given, the same fraction of it as in the preset."""
     loss_reduction: Annotated[Literal["sum", "mean"], DERIVED] = NOT_GIVEN
@@ -248,7 +251,7 @@ class LossConfig:
     ] = NOT_GIVEN
     """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab).
     Default: preset."""
-    advantage_scaling: Annotated[Literal["none", "rms", "batch"], DERIVED] = NOT_GIVEN
+    advantage_scaling: Annotated[Literal["none", "rms", "batch"], DERIVED, POLICY] = NOT_GIVEN
     """rms: divide by the running root mean square of the advantages; batch: subtract the mean and
     divide by the standard deviation of those in the batch; impala and appo weight the mean by
     pi / mu, as they weight the advantages. Default: preset."""
@@ -280,7 +283,9 @@ class OptimizerConfig:
     Default: preset; ppo: one unroll of every environment; a3c: those of one actor."""
     unroll_length: Annotated[int, POSITIVE, DERIVED, WIRE, Short("train")] = NOT_GIVEN
     """Agent steps per unroll (T). Default: preset."""
-    updates_per_batch: Annotated[int, POSITIVE, DERIVED] = NOT_GIVEN
+    updates_per_batch: Annotated[int, POSITIVE, DERIVED, Of("impala", "appo", "ppo", "pqn")] = (
+        NOT_GIVEN
+    )
     """How many times each batch is learned from; ppo, pqn: epochs. Default: preset.
     A larger number learns more from each frame, but takes more time; V-trace corrects for the
     policy lag."""
