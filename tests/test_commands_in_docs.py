@@ -120,6 +120,11 @@ def _check_impala(rest: list[str]) -> None:
     assert name in {*COMMANDS, *OTHER_COMMANDS, "--help", "--version"}, name
     if name == "cluster":
         _check_launcher(rest[1:])
+    elif name in ("compare", "sweep"):
+        source = (PROJECT / "impala_tf/studies" / f"{name}_main.py").read_text()
+        own = re.findall(r'"--(\w+)"', source)
+        flags = [word for word in rest[1:] if word != "--"]
+        _check_flags([word for word in flags if word[2:].partition("=")[0] not in own])
     elif name in COMMANDS:
         _check_flags([word for word in rest[1:] if word not in ("--help", "--help_all")])
 
