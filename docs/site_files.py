@@ -104,13 +104,13 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Returns a page in which links to files that are not on the site are text."""
+    """Returns a page in which links to files that are not on the site are text with a path."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def shown(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, link[2]))
         if files.get_file_from_path(target) is None and (_ROOT / target).exists():
-            return link[1]
+            return link[1] if link[1].strip("`") == target else f"{link[1]}: `{target}`"
         return link[0]
 
     return _LINK.sub(shown, markdown)
