@@ -3,7 +3,7 @@
 # make check                       lint, types, and the tests that take a moment: under 3 minutes
 # make test                        lint, types, and all tests but the next groups
 # make test ALL=1                  all but test-docker and test-rates, in one go, as CI runs them
-# make test-long                   reports, comparisons, measurements, whole runs of dqn and on Procgen
+# make test-long                   those that took more than 15 s of processor time
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
 # make test-slurm                  a cluster of Slurm on this machine; needs root, slurm-wlm and munge
@@ -11,7 +11,6 @@
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
-# make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/
 # make setup | make setup-dev      only the set-up
@@ -33,7 +32,7 @@ TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --total_environment_frames=800000
 
 # Tests with real processes often wait, so there are more workers than processors.
 PYTEST := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 1)
-LONGER := long or faults or cluster or zoo or slurm or ray
+WAITING := faults or cluster or zoo or slurm or ray
 
 # Some images set it. Each of the many processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -48,10 +47,17 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: lint
-	@$(PYTEST) -m "not (docker or rates or $(LONGER) or end_to_end or slow)" $(ARGS)
+	@$(PYTEST) -m "not (docker or rates or slow or long or $(WAITING))" $(ARGS)
 
+# Tests that mostly wait run beside those that compute, and come first when they want a processor.
 test: setup-dev lint
-	@$(PYTEST) -m "not (docker or rates$(if $(ALL),, or $(LONGER)))" $(ARGS)
+ifdef ALL
+	@$(PYTEST) -m "$(WAITING)" $(ARGS) >$(VENV)/waiting.log & waiting=$$!; status=0; \
+	    nice -n 5 $(PYTEST) -n $$(nproc) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
+	    wait $$waiting || status=$$?; cat $(VENV)/waiting.log; exit $$status
+else
+	@$(PYTEST) -m "always or not (docker or rates or long or $(WAITING))" $(ARGS)
+endif
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

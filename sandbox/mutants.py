@@ -33,7 +33,7 @@ FILES = (
     "impala_tf/transport/codec.py",
     "impala_tf/transport/handshake.py",
 )
-SLOW = "docker rates long faults cluster zoo slurm ray end_to_end slow"
+SLOW = "docker rates long faults cluster zoo slurm ray slow"
 TIMEOUT_S = 600  # a test that hangs notices the mutant, too
 OTHER: dict[type, Any] = {
     ast.Lt: ast.LtE,

@@ -16,7 +16,7 @@ from tests.helpers.clock import Clock
 from tests.helpers.disks import mounted
 from tests.helpers.sshd import running_sshd
 
-pytest_plugins = ["tests.helpers.run_fixtures"]
+pytest_plugins = ["tests.helpers.run_fixtures", "tests.helpers.times"]
 
 # Where a test has a home of its own, ssh reads that one.
 os.environ["PATH"] = f"{Path(__file__).parent}/helpers/bin:{os.environ['PATH']}"
@@ -96,21 +96,8 @@ CAPABILITIES = {
 }
 
 
-# The groups that take long come first, so that no worker of pytest-xdist is left with one of them
-# at the end.
-SLOWEST_FIRST = ("docker", "zoo", "slurm", "ray", "faults", "long", "cluster", "end_to_end",
-                 "xdist_group")  # fmt: skip
-
-
-def _rank(item):
-    markers = {marker.name for marker in item.iter_markers()}
-    return min((SLOWEST_FIRST.index(name) for name in markers & set(SLOWEST_FIRST)), default=9)
-
-
 def pytest_collection_modifyitems(items):
-    """Orders the tests; skips, with the reason, those that need what this machine lacks."""
-    # Those that only wait come before others of their rank, which run beside them.
-    items.sort(key=lambda item: (_rank(item), "test_cut_links" not in item.nodeid))
+    """Skips, with the reason, the tests that need what this machine lacks."""
     if os.environ.get(EVERYTHING_VARIABLE):
         return
     for marker, (has, reason) in CAPABILITIES.items():

@@ -49,7 +49,6 @@ def health(temporary: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.end_to_end
 @pytest.mark.long
 def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
     start: Callable[..., Run], tmp_path: Path
@@ -59,8 +58,12 @@ def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
     credentials = [sys.executable, str(PROJECT / "docker" / "credentials.py"), *folders]
     subprocess.run(credentials, check=True, env={**os.environ, "PYTHONPATH": str(PROJECT)})
     port, pods = free_port(), {}
-    own = ("--level_name=CartPole-v1", "--total_environment_frames=100000000", "--envs_per_actor=8",
-           "--metrics_interval_s=1")  # fmt: skip
+    own = (
+        "--level_name=CartPole-v1",
+        "--total_environment_frames=100000000",
+        "--envs_per_actor=8",
+        "--metrics_interval_s=1",
+    )
     for role in ("learner", "actor"):
         temporary = tmp_path / role / "tmp"
         temporary.mkdir()

@@ -11,7 +11,7 @@ from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, status, words_of
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 ENDLESS = (
     "--level_name=tests.helpers.worlds:CalmCartPole-v1",

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.runs import Run, rows, status
 from tests.helpers.waiting import wait_until
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 DQN = ("--algorithm=dqn", "--metrics_interval_s=1", "--seed=3")
 ENDLESS = (

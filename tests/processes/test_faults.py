@@ -18,6 +18,7 @@ FLAGS = ("--level_name=tests.helpers.worlds:CalmCartPole-v1", "--num_actors=2",
          "--envs_per_actor=4", "--metrics_interval_s=1", "--checkpoint_interval_s=1")  # fmt: skip
 
 
+@pytest.mark.always
 def test_training_goes_on_while_the_disk_is_full(
     small_disk: Path, start: Callable[..., Run]
 ) -> None:

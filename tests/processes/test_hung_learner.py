@@ -23,6 +23,7 @@ FLAGS = ("--level_name=tests.helpers.worlds:CalmCartPole-v1",
          "--envs_per_actor=8", "--metrics_interval_s=1", "--checkpoint_interval_s=2")  # fmt: skip
 
 
+@pytest.mark.always
 def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(
     start, start_pair, tmp_path: Path
 ) -> None:

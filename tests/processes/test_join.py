@@ -17,7 +17,6 @@ from tests.helpers.runs import Run
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
-@pytest.mark.end_to_end
 @pytest.mark.long
 def test_two_learners_train_until_told_to_leave_and_then_to_the_end(
     start: Callable[..., Run], tmp_path: Path

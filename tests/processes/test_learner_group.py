@@ -42,6 +42,7 @@ def learner(run: Run, rank: int) -> int:
     raise AssertionError(f"no learner of rank {rank}")
 
 
+@pytest.mark.always
 def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path: Path):
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     addresses = f"--learner_hosts={','.join(hosts)}"

@@ -17,7 +17,7 @@ from impala_tf.machine import certificates
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 QUICK = ("--num_actors=1", "--metrics_interval_s=1", "--seed=7")
 LONG = "--total_environment_frames=1000000000"

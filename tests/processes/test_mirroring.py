@@ -369,7 +369,6 @@ def test_a_restarted_learner_goes_on_without_its_mirror(
     assert "resuming from the checkpoint in the logdir" in caplog.text
 
 
-@pytest.mark.end_to_end
 @pytest.mark.long
 def test_a_run_whose_machine_is_lost_goes_on_elsewhere(start: Any, tmp_path: Path) -> None:
     logdir, share = tmp_path / "run", tmp_path / "share"

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.runs import Run, rows, status
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 FLAGS = (
     "--level_name=CartPole-v1",
@@ -42,18 +42,19 @@ def test_what_actors_wait_for(
         *FLAGS,
         f"--synchronization={synchronization}",
         f"--inference={inference}",
-        "--total_environment_frames=12000",
+        "--total_environment_frames=6000",
         f"--logdir={tmp_path}",
     ).wait()
     assert code == 0, err + out
     found = rows(tmp_path)
-    assert int(found[-1]["environment_frames"]) >= 12_000
+    assert int(found[-1]["environment_frames"]) >= 6_000
     lags = [float(row["policy_lag_max"]) for row in found if row["policy_lag_max"]]
     assert (max(lags) == 0) is (synchronization != "none")
     config = json.loads((tmp_path / "config.json").read_text())["flags"]
     assert config["batch_size"] == 16 or synchronization == "none"
 
 
+@pytest.mark.always
 @pytest.mark.long
 def test_a_run_learns_from_gradients_that_its_actors_compute(
     start: Callable[..., Run], tmp_path: Path

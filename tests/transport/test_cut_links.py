@@ -18,7 +18,7 @@ from tests.helpers.wire import (
     make_unroll,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = pytest.mark.faults
 LinkTo = Callable[[int], CuttableLink]
 NOTICED_S = 45.0
 REJOINED_S = 30.0
@@ -38,7 +38,9 @@ def link_to() -> Iterator[LinkTo]:
         link.close()
 
 
-@pytest.mark.parametrize("in_the_middle_of_a_push", [False, True])
+@pytest.mark.parametrize(
+    "in_the_middle_of_a_push", [False, pytest.param(True, marks=pytest.mark.always)]
+)
 def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     learner: FakeLearner,
     link_to: LinkTo,
