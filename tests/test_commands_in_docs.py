@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import impala_tf
 from impala_tf.cluster import cluster_main as launcher
 from impala_tf.config import ConfigError, command_line
 from impala_tf.config.flags import FLAGS
@@ -77,6 +78,13 @@ def test_a_page_and_its_lines_of_code_fit_a_screen(page: Path) -> None:
     assert len(lines) <= 250
     if page.parent.name != "sandbox":  # records are not on the site
         assert [line for line in lines if line.startswith("    ") and len(line) > 4 + 88] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_compiles_and_uses_the_public_interface(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+        compile(block, page.name, "exec")
+        assert set(re.findall(r"\bimpala\.(\w+)", block)) <= set(impala_tf.__all__)
 
 
 def test_flags_of_other_libraries_are_named_as_the_command_line_names_them() -> None:
