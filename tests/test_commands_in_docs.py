@@ -81,6 +81,12 @@ def test_a_page_and_its_lines_of_code_fit_a_screen(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    names = re.findall(r"`((?:tests|impala_tf|sandbox|examples)/[\w./-]+)`", page.read_text())
+    assert [name for name in names if not (PROJECT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_compiles_and_uses_the_public_interface(page: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         compile(block, page.name, "exec")
