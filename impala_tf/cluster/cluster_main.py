@@ -20,7 +20,6 @@ from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
-_LONGEST_S = 86400
 _EXTRAS = ("worlds", "procgen", "retro", "wandb", "mirror", "tensorflow")
 Options = argparse.Namespace
 
@@ -94,15 +93,13 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("host", metavar="HOST", nargs="?", help="the machine of the supervisor")
     option = add_of_run("stop", _stop, "stop the processes of a run, and nothing else")
     option("target", metavar="NAME|HOST", nargs="?", help=f"{target}; default: the whole run")
-    option("--timeout_s", type=seconds, help=f"how long to wait; default: {STOP_S:g}")
+    option("--timeout_s", type=float, default=STOP_S, help=f"how long to wait; default: {STOP_S:g}")
     option = add_of_run("restart", _over_ssh(operate.restart, "target"), f"restart {target}")
     option("target", metavar="NAME|HOST", help=target)
     add_of_run("add", _over_ssh(operate.add), "start the actors of rows added to the workers CSV")
     option = add_of_run("revoke", _over_ssh(operate.revoke, "host"), "shut a machine out of a run")
     option("host", metavar="HOST", help="a machine with actors")
-    option = add_of_run(
-        "fetch", _over_ssh(fetch.fetch, "to"), "copy the run's files to this machine"
-    )
+    option = add_of_run("fetch", _over_ssh(fetch.fetch, "to"), "copy the run's files to here")
     option("--to", type=folder, metavar="FOLDER", help="default: the logdir here")
     option = add_of_run("attach", _over_ssh(operate.attach, "host"), "show the run's tmux session")
     option("host", metavar="HOST", help="a machine of the run")
@@ -114,14 +111,6 @@ def folder(text: str) -> Path:
     if text.startswith("~"):
         raise argparse.ArgumentTypeError(f"{text}: shells leave ~ as it is there; write $HOME/...")
     return Path(text)
-
-
-def seconds(text: str) -> float:
-    """Returns a time that a command may take."""
-    value = float(text)
-    if not 0 <= value <= _LONGEST_S:  # nan is neither
-        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to {_LONGEST_S}")
-    return value
 
 
 def _setup(options: Options) -> int:
@@ -137,8 +126,7 @@ def _doctor(options: Options) -> int:
     flags = {"workers_csv_path": options.workers_csv_path, "logdir": str(options.logdir)}
     plan, passwords = plan_of(Given(flags), sys.executable)
     print(as_text(plan), end="")
-    findings = doctor.examine(plan, passwords)
-    return doctor.show(findings, status.wide_console())
+    return doctor.examine(plan, passwords, options.logdir, options.workers_csv_path)
 
 
 def _found(options: Options, *only_ssh: str) -> registry.Run:
@@ -189,8 +177,7 @@ def _logs(options: Options) -> int:
 
 
 def _stop(options: Options) -> int:
-    run = _found(options, "target", "--timeout_s")
+    run = _found(options, "target")
     if run.name != SSH:
         return run.engine.stop(run.job)
-    timeout_s = STOP_S if options.timeout_s is None else options.timeout_s
-    return operate.stop(run.job, options.target, timeout_s)
+    return operate.stop(run.job, options.target, options.timeout_s)

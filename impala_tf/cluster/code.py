@@ -19,7 +19,6 @@ from impala_tf.cluster.requirements import ROOT
 from impala_tf.cluster.runner import ClusterError, CommandRunner
 from impala_tf.config import ConfigError, Given, plug_ins
 from impala_tf.config.plug_ins import level_wrappers
-from impala_tf.logdir import replace_file
 
 NAME = "code.tar.gz"
 PARENT = ".code"
@@ -97,12 +96,6 @@ def digest(archive: bytes) -> str:
     return hashlib.sha256(archive).hexdigest()[:_DIGITS]
 
 
-def save(archive: bytes, logdir: Path) -> None:
-    """Keeps a run's code, for machines that join the run later."""
-    logdir.mkdir(parents=True, exist_ok=True)
-    replace_file(logdir / NAME, archive, 0o644)
-
-
 def load(logdir: Path, wanted: str) -> bytes:
     """Returns the code of a run. Raises ConfigError if the logdir has not that of this digest."""
     archive = (logdir / NAME).read_bytes()
@@ -120,7 +113,10 @@ def with_code(plan: Plan, name: str) -> Plan:
 
 
 def install(runner: CommandRunner, archive: bytes) -> None:
-    """Makes the folder with the code on a machine. Raises ClusterError if that fails."""
-    done = runner.run(["sh", "-c", _UNPACK, runner.node.code], archive, 300.0)
+    """Makes the folder with the code on a machine that lacks it. Raises ClusterError."""
+    folder = runner.node.code
+    if not folder or runner.run(["test", "-d", folder]).status != 1:
+        return  # it is there, or the workdir is missing, which the check of the machine reports
+    done = runner.run(["sh", "-c", _UNPACK, folder], archive, 300.0)
     if done.status != 0:
-        raise ClusterError(f"{runner.node.name}: {runner.node.code}: {done.last_line}")
+        raise ClusterError(f"{runner.name}: {folder}: {done.last_line}")

@@ -1,264 +1,119 @@
-"""Checks all machines before a launch, and reports what would go wrong on each."""
+"""Checks all machines before a launch: what it would refuse, and what would go wrong later."""
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import posixpath
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from impala_tf.cluster import requirements
 from impala_tf.cluster.inventory import Secret
+from impala_tf.cluster.launch import check
 from impala_tf.cluster.machines import connected, on_all
-from impala_tf.cluster.node import probe
-from impala_tf.cluster.plan import Plan
-from impala_tf.cluster.runner import (
-    ClusterError,
-    CommandRunner,
-    NotSetUpError,
-    Running,
-    answer_of,
-    ask_agent,
-)
-from impala_tf.config import this_machine, user_commands
-from impala_tf.config.addresses import host_port, split_host_port
+from impala_tf.cluster.plan import Plan, columns
+from impala_tf.cluster.runner import ClusterError, CommandRunner, probe_command, run_probe
+from impala_tf.cluster.setup import look
+from impala_tf.config.addresses import host_port
 
-PROBE = "".join(Path(each).read_text() for each in (this_machine.__file__, probe.__file__))
-"""The program that looks at a machine, and all that it needs, as text."""
-# A user's file in the current folder, such as random.py, must not hide Python's own module.
-_PYTHONS_OWN_FIRST = "import sys; sys.path.sort(key=lambda folder: folder == ''); "
-_GIB = 1 << 30
 _STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
-Level = Literal["ok", "warning", "bad"]
+_GIB = 1 << 30
+Finding = tuple[str, str, str]
+"""What was checked, "ok", "warning" or "bad", and the detail."""
 Address = tuple[str, int]
 
 
-class Finding(NamedTuple):
-    """The result of one check of a machine."""
-
-    node: str
-    subject: str
-    level: Level
-    detail: str
-
-
-def examine(plan: Plan, known: Mapping[str, Secret]) -> list[Finding]:
-    """Returns the findings about every machine of a plan, machine by machine.
-
-    Args:
-      plan: the machines and their processes.
-      known: {name of the node: password}.
-    """
-    with connected(plan.nodes, known) as machines:
-        checked = on_all(machines.reached(), lambda runner: _check(plan, runner))
-        reached = _reach(plan, [r for r in machines.reached() if _has_python(checked[r.node.name])])
+def examine(plan: Plan, passwords: Mapping[str, Secret], logdir: Path, csv: str) -> int:
+    """Prints findings about every machine of a plan; returns 1 if any is bad, else 0."""
+    with connected(plan.nodes, passwords) as machines:
+        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, logdir, csv))
+        usable = [each for each in machines.reached() if isinstance(checked[each.name], list)]
+        reached = _reach(plan, usable)
         answers = {**machines.found, **checked}
-    findings = []
+    rows = [("machine", "check", "result", "detail")]
     for name, answer in answers.items():
-        if isinstance(answer, list):
-            findings += answer + [finding for finding in reached if finding.node == name]
-        else:
-            findings.append(Finding(name, "SSH", "bad", str(answer).removeprefix(f"{name}: ")))
-    return findings
+        findings = [*answer, *reached[name]] if isinstance(answer, list) else [_bad("SSH", answer)]
+        rows += [(name, *each[:2], each[2].removeprefix(f"{name}: ")) for each in findings]
+    for row, line in zip(rows, columns(rows).splitlines(), strict=True):
+        Console().print(Text(line, _STYLES.get(row[2], "bold")), soft_wrap=True)
+    levels = [level for _, _, level, _ in rows]
+    print(f"{levels.count('bad')} bad, {levels.count('warning')} warning(s)")
+    return 1 if "bad" in levels else 0
 
 
-def show(findings: list[Finding], console: Console) -> int:
-    """Prints the findings as a table; returns 1 if any is bad, else 0."""
-    table = Table("machine", "check", "result", box=None, pad_edge=False)
-    table.add_column("detail", overflow="fold")
-    for finding in findings:
-        table.add_row(*map(Text, finding), style=_STYLES[finding.level])  # not as markup
-    console.print(table)
-    bad = sum(finding.level == "bad" for finding in findings)
-    console.print(f"{bad} bad, {sum(f.level == 'warning' for f in findings)} warning(s)")
-    return 1 if bad else 0
+def _bad(subject: str, error: object) -> Finding:
+    return subject, "bad", str(error)
 
 
-def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]:
-    """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
-    command = _probe_command(runner, task, question)
-    done = runner.run(command, in_workdir=False)
-    if done.status != 0:
-        raise ClusterError(f"{runner.node.name}: cannot run {command[0]}: {done.last_line}")
-    answer: dict[str, Any] = answer_of(runner.node, done)
-    return answer
-
-
-def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
-    python = runner.node.python
-    if "/" in python and not python.startswith("~/"):  # it is run in the home folder
-        python = posixpath.join(runner.node.workdir, python)
-    # The program itself is sent: machines without the project must be able to run it.
-    program = f"{_PYTHONS_OWN_FIRST}exec({PROBE!r})"
-    return [python, "-c", program, task, json.dumps(question)]
-
-
-def _level(is_bad: bool, is_doubtful: bool = False) -> Level:
+def _level(is_bad: bool, is_doubtful: bool = False) -> str:
     return "bad" if is_bad else "warning" if is_doubtful else "ok"
 
 
-def _check(plan: Plan, runner: CommandRunner) -> list[Finding]:
-    node, processes = runner.node, plan.on(runner.node)
-    findings: list[Finding] = []
-
-    def note(subject: str, level: Level, detail: str) -> None:
-        findings.append(Finding(node.name, subject, level, detail.removeprefix(f"{node.name}: ")))
-
-    if not node.is_local:
-        note("SSH", "ok", "host key known, logged in")
-    spread = [each.group for each in processes if each.group and each.group.is_spread]
-    own_addresses = [group.hosts[group.number] for group in spread]
-    set_up = f"run {user_commands.frontend('setup')} with the same --workers_csv_path"
+def _check(plan: Plan, runner: CommandRunner, logdir: Path, csv: str) -> list[Finding]:
+    """Returns what a launch would refuse, and what the machine has. Raises ClusterError."""
+    node = runner.node
     try:
-        question = {"tmux_sess": plan.tmux_sess, "addresses": own_addresses}
-        answer = ask_agent(runner, "check", question)
-        if answer["foreign"]:  # learners connect to each other's own addresses
-            note("project", "bad", f"no network interface there has {answer['foreign'][0]}")
-        else:
-            note("project", "ok", answer["workdir"])
+        findings = [("launch", "ok", check(plan, runner, logdir, csv)["workdir"])]
     except ClusterError as error:
-        note(
-            "project",
-            "bad",
-            f"{error}; {set_up}" if isinstance(error, NotSetUpError) else f"{error}",
-        )
-    with_horovod = any(process.group for process in processes)
-    pins = requirements.pinned(plan.role(node), with_horovod)
-    folder = posixpath.join(node.workdir, node.logdir)
+        findings = [_bad("launch", line) for line in error.problems]
+    pins = requirements.pinned(plan.role(node), any(each.group for each in plan.on(node)))
     before_s = time.time()
     try:
-        facts = run_probe(runner, "look", {"packages": list(pins), "folder": folder})
+        has = look(runner, pins, posixpath.join(node.workdir, node.logdir))
     except ClusterError as error:
-        note("Python", "bad", str(error))
-        return findings
-    oldest, newest = requirements.PYTHON_VERSIONS
-    version = tuple(facts["python"])
-    text = ".".join(map(str, version))
-    is_supported = oldest <= version[:2] <= newest
-    must = "" if is_supported else f"; must be {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
-    note("Python", _level(not is_supported), text + must)
-    wrong = [
-        f"{name} {has or 'missing'} (must be {pins[name]})"
-        for name, has in facts["versions"].items()
-        if has != pins[name]
-    ]
-    packages = f"{'; '.join(wrong)}; {set_up}" if wrong else f"{len(pins)} as pinned"
-    note("packages", _level(bool(wrong)), packages)
+        return [*findings, _bad("Python", error)]
     # Any time between the question and the answer is right.
-    skew_s = max(0.0, before_s - facts["unix_s"], facts["unix_s"] - time.time())
-    advice = "; set it (timedatectl set-ntp true)" if skew_s > 60 else ""
-    note("clock", _level(skew_s > 60, skew_s > 2), f"off by at least {skew_s:,.1f} s{advice}")
-    cores = facts["cores"]
-    note(
-        "cores", _level(False, cores < len(processes)), f"{cores} for {len(processes)} process(es)"
-    )
-    needed_gib, memory_gib = plan.memory_gib(node), facts["memory_bytes"] / _GIB
-    level = _level(memory_gib < 0.8 * needed_gib, memory_gib < 1.5 * needed_gib)
-    note("memory", level, f"{memory_gib:.1f} GiB, {needed_gib:.2g} GiB or more needed")
-    free_gib = facts["disk_bytes"] / _GIB
-    if facts["writable"]:
-        level = _level(free_gib < 0.5, free_gib < 5)
-        note("disk", level, f"{free_gib:.1f} GiB free under {facts['folder']}")
-    else:
-        note("disk", "bad", f"{facts['folder']} is not writable")
-    note("tmux", _level(not facts["tmux"]), "installed" if facts["tmux"] else "not installed")
-    for host in own_addresses[:1]:
-        with contextlib.suppress(ValueError):
-            if ipaddress.ip_address(host).is_global:
-                text = f"{host} is public, and traffic between learners is not encrypted"
-                note("Gloo traffic", "warning", text)
-    return findings
+    skew_s = max(0.0, before_s - has["unix_s"], has["unix_s"] - time.time())
+    wrong, needed_gib = has["wrong"], plan.memory_gib(node)
+    memory_gib, free_gib = has["memory_bytes"] / _GIB, has["disk_bytes"] / _GIB
+    few = memory_gib < 0.8 * needed_gib, memory_gib < 1.5 * needed_gib
+    full = not has["writable"] or free_gib < 0.5, free_gib < 5
+    disk = f"{free_gib:.1f} GiB free under" if has["writable"] else "cannot write to"
+    return [
+        *findings,
+        ("packages", _level(bool(wrong)), "; ".join(wrong) or f"{len(pins)} as pinned"),
+        ("clock", _level(skew_s > 60, skew_s > 2), f"off by at least {skew_s:,.1f} s"),
+        ("memory", _level(*few), f"{memory_gib:.1f} GiB; it takes {needed_gib:.2g} GiB or more"),
+        ("disk", _level(*full), f"{disk} {has['folder']}"),
+    ]
 
 
-def _has_python(checked: Sequence[Finding] | ClusterError) -> bool:
-    return not isinstance(checked, ClusterError) and not any(
-        finding.subject == "Python" and finding.level == "bad" for finding in checked
-    )
-
-
-def _reach(plan: Plan, runners: Sequence[CommandRunner]) -> list[Finding]:
+def _reach(plan: Plan, runners: Sequence[CommandRunner]) -> dict[str, list[Finding]]:
     """Listens on every learner's ports, and connects to them from every machine that needs them."""
     token = secrets.token_hex(16)
-    served, wanted = _addresses(plan)
-    findings: list[Finding] = []
+    findings: dict[str, list[Finding]] = defaultdict(list)
     ports: dict[Address, int] = {}
-    with contextlib.ExitStack() as listeners:
+    with contextlib.suppress(ClusterError), contextlib.ExitStack() as listeners:
         for runner in runners:
-            asked = served.get(runner.node.name)
-            if not asked:
+            if not (asked := plan.served_by(runner.node)):
                 continue
-            name, question = runner.node.name, {"addresses": asked, "token": token}
-            printed = b""
+            command = probe_command(runner.node, "listen", {"addresses": asked, "token": token})
             try:
-                command = _probe_command(runner, "listen", question)
                 running = runner.start(command, in_workdir=False)
-                listeners.callback(_end, running)
-                printed = running.output.readline()
-                answers = json.loads(printed)
-            except (ClusterError, ValueError) as error:  # ValueError: it says what is wrong
-                why = printed.decode(errors="replace").strip() or str(error)
-                findings.append(Finding(name, "ports", "bad", why.removeprefix(f"{name}: ")))
+                listeners.callback(running.finish)
+                answers = json.loads(running.output.readline())
+            except (ClusterError, ValueError) as error:
+                findings[runner.name].append(_bad("ports", error))
                 continue
             for address, (host, port, trouble) in zip(asked, answers, strict=True):
                 # Gloo's ports are random, so a firewall must open all ports to learners.
                 subject = f"port {host_port(host, port)}" if address[1] else "a port for Gloo"
-                findings.append(Finding(name, subject, _level(bool(trouble)), trouble or "free"))
+                findings[runner.name].append((subject, _level(trouble), trouble or "free"))
                 if not trouble:
                     ports[address] = port
 
-        def connect(runner: CommandRunner) -> dict[str, str]:
-            want = [
-                [host, ports[host, port]]
-                for host, port in wanted[runner.node.name]
-                if (host, port) in ports
-            ]
-            return run_probe(runner, "reach", {"addresses": want, "token": token})
+        def connect(runner: CommandRunner) -> list[Finding]:
+            places = [(at[0], ports[at]) for at in plan.reached_from(runner.node) if at in ports]
+            troubles = run_probe(runner, "reach", {"addresses": places, "token": token})
+            return [(f"reaches {n}", _level(each), each or "yes") for n, each in troubles.items()]
 
-        reached = on_all([each for each in runners if wanted.get(each.node.name)], connect)
-    for name, troubles in reached.items():
-        if isinstance(troubles, ClusterError):
-            findings.append(Finding(name, "reaches learners", "bad", str(troubles)))
-            continue
-        for place, trouble in troubles.items():
-            level = _level(bool(trouble))
-            findings.append(Finding(name, f"reaches {place}", level, trouble or "yes"))
+        for name, answer in on_all(runners, connect).items():
+            findings[name] += answer if isinstance(answer, list) else [_bad("reaches", answer)]
     return findings
-
-
-def _end(running: Running) -> None:
-    with contextlib.suppress(ClusterError):  # who cannot reach it says so
-        running.finish()
-
-
-def _addresses(plan: Plan) -> tuple[dict[str, list[Address]], dict[str, set[Address]]]:
-    """Returns {node: where to listen} and {node: where to connect to}; port 0 is any port."""
-    served: dict[str, list[Address]] = {}
-    wanted: dict[str, set[Address]] = {}
-    learners = list(map(split_host_port, plan.learner_hosts))
-    for process in plan.processes:
-        number = int(process.name.partition("-")[2])
-        reached = wanted.setdefault(process.node, set())
-        if not process.is_learner:
-            reached.add(learners[number % len(learners)])
-            continue
-        listening = served.setdefault(process.node, [])
-        listening.append(learners[number])
-        if (group := process.group) is None:
-            continue
-        rendezvous = group.hosts[0], group.rendezvous_port
-        if group.number == 0:
-            listening.append(rendezvous)
-        reached.add(rendezvous)
-        if group.is_spread:
-            listening.append((group.hosts[group.number], 0))
-            reached |= {(host, 0) for host in group.hosts}
-    return served, wanted

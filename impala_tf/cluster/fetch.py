@@ -8,7 +8,6 @@ import shutil
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import IO
 
 from rich.console import Console
 
@@ -45,10 +44,11 @@ def fetch(logdir: Path, to: Path | None) -> int:
     run, target = record.load(logdir), to or logdir
     first = run.first_learner()
     target.mkdir(parents=True, exist_ok=True)
+    new_folder = tempfile.TemporaryDirectory(
+        prefix=".fetch-", dir=target, ignore_cleanup_errors=True
+    )
     with (
-        tempfile.TemporaryDirectory(
-            prefix=".fetch-", dir=target, ignore_cleanup_errors=True
-        ) as aside,
+        new_folder as aside,
         connected(run.plan.nodes, run.passwords()) as machines,
     ):
 
@@ -73,23 +73,11 @@ def _copy_folder(
     runner: CommandRunner, part: str, most_bytes: int, target: Path, aside: Path
 ) -> int:
     """Copies files to the folder `aside`; moves each to the target once it is complete."""
-    where = f"{runner.node.name}: {runner.node.logdir}"
-    command = [
-        "tar",
-        "-c",
-        "-f",
-        "-",
-        "--exclude=./credentials",
-        "--exclude=*.lock",
-        "--exclude=./.mirror-*",
-        f"--exclude=./{code.NAME}",
-        "--hard-dereference",
-        "--ignore-failed-read",
-        "--warning=no-file-changed",
-        "-C",
-        runner.node.logdir,
-        part,
-    ]
+    where = f"{runner.name}: {runner.node.logdir}"
+    excluded = ("./credentials", "*.lock", "./.mirror-*", f"./{code.NAME}")
+    command = ["tar", "-c", "-f", "-", *(f"--exclude={name}" for name in excluded)]
+    command += ["--hard-dereference", "--ignore-failed-read", "--warning=no-file-changed"]
+    command += ["-C", runner.node.logdir, part]
     running = runner.start(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
     sent = count = size = 0
     try:
@@ -100,18 +88,9 @@ def _copy_folder(
                 sent, size = sent + 1, size + member.size
                 if sent > MOST_FILES or size > most_bytes:
                     raise ClusterError(f"{where}: sends more than a run can have")
-                is_result = _RESULTS.fullmatch(member.name) and member.isfile()
-                source = tar.extractfile(member) if is_result else None
-                if source is None:
-                    continue
-                try:
-                    _write(source, aside / member.name, member)
-                    (target / member.name).parent.mkdir(parents=True, exist_ok=True)
-                    (aside / member.name).replace(target / member.name)
-                except OSError as error:  # it may name the file in `aside`, or none
-                    path = str(target / member.name)
-                    raise OSError(error.errno, error.strerror, path) from error
-                count += 1
+                if _RESULTS.fullmatch(member.name) and member.isfile():
+                    _take(tar, member, aside / member.name, target / member.name)
+                    count += 1
     except tarfile.TarError as error:
         raise ClusterError(f"{where}: {error}; is that folder there?") from error
     running.output.read(_PADDING_BYTES)  # or it is ended while it still writes these
@@ -120,10 +99,17 @@ def _copy_folder(
     return count
 
 
-def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
+def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, aside: Path, path: Path) -> None:
     """Writes a file of a tar. Before 3.11.4, tarfile itself has no safe way to extract."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        shutil.copyfileobj(source, file)
-    path.chmod(member.mode & 0o644 | 0o600)
-    os.utime(path, (member.mtime, member.mtime))
+    source = tar.extractfile(member)
+    assert source is not None, "it is no file"
+    try:
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        aside.chmod(member.mode & 0o644 | 0o600)
+        os.utime(aside, (member.mtime, member.mtime))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.replace(path)
+    except OSError as error:  # it may name the file in `aside`, or none
+        raise OSError(error.errno, error.strerror, str(path)) from error

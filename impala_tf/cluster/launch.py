@@ -20,13 +20,12 @@ from impala_tf.cluster.record import Record, claimed, load, save
 from impala_tf.cluster.runner import (
     ClusterError,
     CommandRunner,
-    NoCodeError,
     NotSetUpError,
     ask_agent,
 )
 from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
-from impala_tf.logdir import moved_aside
+from impala_tf.logdir import moved_aside, replace_file
 from impala_tf.machine import certificates
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 from impala_tf.machine.node import is_learner
@@ -39,6 +38,67 @@ Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run, and its logdir; returns lines if it is another run."""
 Answer = Mapping[str, Any]
 """The answer of a machine to `check`; see `impala_tf.cluster.node.tasks.check`."""
+
+
+def check(plan: Plan, runner: CommandRunner, logdir: Path, csv: str) -> Answer:
+    """Asks a machine what a launch needs to know.
+
+    Args:
+      plan: the plan of the launch.
+      runner: the machine.
+      logdir: the run's logdir, on this machine.
+      csv: the path of the workers CSV.
+
+    Raises:
+      ClusterError: with every problem that keeps a launch from using the machine.
+    """
+    node = runner.node
+    learners = [process for process in plan.on(node) if process.is_learner]
+    places = [learner.group for learner in learners if learner.group]
+    spread = [place for place in places if place.is_spread]
+    question = {
+        "tmux_sess": plan.tmux_sess,
+        "addresses": sorted({place.hosts[place.number] for place in spread}),
+        "ports": [address for address in plan.served_by(node) if address[1]],
+        "needs_horovod": bool(places),
+        "names": sorted({plan.address_of(learner)[0] for learner in learners}),
+    }
+    setup = user_commands.frontend("setup", f"--workers_csv_path={csv}")
+    try:
+        answer: Answer = printable_parts(ask_agent(runner, "check", question))
+    except NotSetUpError as error:
+        raise ClusterError(f"{error}" if node.is_local else f"{error}; run {setup}") from error
+    lines = []
+    if answer["windows"]:
+        lines.append(
+            f"tmux session {plan.tmux_sess} exists already, with {', '.join(answer['windows'])};"
+            " stop that run, or give another --tmux_sess"
+        )
+    if answer["running"]:
+        stop = user_commands.frontend("stop", f"--logdir={logdir}")
+        lines.append(f"{answer['logdir']} is in use by {', '.join(answer['running'])}; run {stop}")
+    if answer["lacks_horovod"]:
+        install = user_commands.install_horovod(Path(node.python)) if node.is_local else setup
+        lines.append(f"several learners need Horovod, which {node.python} lacks; run {install}")
+    # In that session or folder, ports are taken by that run's own learners.
+    for host, port in [] if lines else answer["taken"]:
+        lines.append(
+            f"another process listens on {host_port(host, port)}; end it, or give the learner"
+            " another tf_port"
+        )
+    if answer["loopback"] and len(plan.nodes) > 1:
+        lines.append(
+            f"/etc/hosts has a loopback address for {answer['loopback'][0]} there, so its learner"
+            " would be out of reach; give the machine's address as ip"
+        )
+    if answer["foreign"]:
+        lines.append(
+            f"{answer['foreign'][0]} is no address of that machine itself, as several learners"
+            " need; give such a one as ip, and the public one as ssh_host"
+        )
+    if lines:
+        raise ClusterError([f"{node.name}: {line}" for line in lines])
+    return answer
 
 
 class Launcher:
@@ -59,7 +119,7 @@ class Launcher:
 
     def refuse_revoked(self, runner: CommandRunner) -> None:
         """Raises ClusterError if a machine was revoked: learners refuse its actors."""
-        name = runner.node.name
+        name = runner.name
         if (revoked := certificates.revoked_folder(self.credentials, name)) is not None:
             raise ClusterError(
                 f"{name}: was revoked; take it out of the workers CSV, or delete {revoked} and"
@@ -67,89 +127,17 @@ class Launcher:
             )
 
     def check(self, runner: CommandRunner) -> Answer:
-        """Checks that a launch is possible on a machine, and copies the run's code to it.
-
-        Raises:
-          ClusterError: with every problem.
-        """
-        plan, node = self.record.plan, runner.node
+        """Copies the run's code to a machine, and checks the machine as `check` does."""
         self.refuse_revoked(runner)
-        learners = [process for process in plan.on(node) if process.is_learner]
-        leaders = [each.group for each in learners if each.group and each.group.number == 0]
-        question = {
-            "tmux_sess": plan.tmux_sess,
-            "addresses": [node.address] if learners and node.address else [],
-            "ports": [
-                *map(plan.address_of, learners),
-                *((group.hosts[0], group.rendezvous_port) for group in leaders),
-            ],
-            "needs_horovod": any(learner.group for learner in learners),
-            "names": sorted({plan.address_of(learner)[0] for learner in learners}),
-        }
-        setup = user_commands.frontend(
-            "setup", f"--workers_csv_path={self.record.workers_csv_path}"
-        )
-        try:
-            answer: Answer = self._ask(runner, question)
-        except NotSetUpError as error:
-            if node.is_local:
-                raise
-            raise ClusterError(f"{error.problems[0]}; run {setup}") from error
-        lines = []
-        if answer["windows"]:
-            windows = ", ".join(answer["windows"])
-            lines.append(
-                f"tmux session {plan.tmux_sess} exists already, with {windows}; stop that run, or"
-                " give another --tmux_sess"
-            )
-        if answer["running"]:
-            stop = user_commands.frontend("stop", f"--logdir={self.logdir}")
-            running = ", ".join(answer["running"])
-            lines.append(f"{answer['logdir']} is in use by {running}; run {stop}")
-        if answer["lacks_horovod"]:
-            here = user_commands.install_horovod(Path(node.python))
-            lines.append(
-                f"several learners need Horovod, which {node.python} lacks; run"
-                f" {here if node.is_local else setup}"
-            )
-        # In that session or folder, ports are taken by that run's own learners.
-        for host, port in [] if lines else answer["taken"]:
-            lines.append(
-                f"another process listens on {host_port(host, port)}; end it, or give the learner"
-                " another tf_port"
-            )
-        if answer["loopback"] and len(plan.nodes) > 1:
-            lines.append(
-                f"/etc/hosts has a loopback address for {answer['loopback'][0]} there, so its"
-                " learner would be out of reach; give the machine's address as ip"
-            )
-        if answer["foreign"] and any(each.group and each.group.is_spread for each in learners):
-            lines.append(
-                f"{answer['foreign'][0]} is no address of that machine itself, as several learners"
-                " need; give such a one as ip, and the public one as ssh_host"
-            )
-        if lines:
-            raise ClusterError([f"{node.name}: {line}" for line in lines])
-        return answer
-
-    def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
-        try:
-            return printable_parts(ask_agent(runner, "check", question))
-        except NoCodeError:
-            code.install(runner, self._archive)
-            return printable_parts(ask_agent(runner, "check", question))
-
-    def save_code(self) -> None:
-        """Keeps the run's code here, for machines that join the run later."""
-        code.save(self._archive, self.logdir)
+        code.install(runner, self._archive)
+        return check(self.record.plan, runner, self.logdir, self.record.workers_csv_path)
 
     def start(self, runner: CommandRunner) -> None:
         """Starts the processes of a machine. Raises ClusterError if that fails."""
-        values = secrets_here(self.record)
-        for name in self.record.secrets:
-            if name not in values:
-                raise ClusterError(f"{runner.node.name}: --secret={name}: not set in this shell")
         record, node = self.record, runner.node
+        values = secrets_here(record)
+        if missing := [name for name in record.secrets if name not in values]:
+            raise ClusterError(f"{node.name}: --secret={missing[0]}: not set in this shell")
         orders = {
             "run_id": record.run_id,
             "node": node.id,
@@ -163,18 +151,14 @@ class Launcher:
         }
         question = {
             "orders": orders,
-            "credentials": self._credentials_of(runner.node),
+            "credentials": self._credentials_of(node),
             "secrets": values,
         }
         ask_agent(runner, "launch", question, _START_S)
 
     def cancel(self, runner: CommandRunner) -> None:
         """Keeps an interrupted `start` from starting something later."""
-        question = {"run_id": self.record.run_id}
-        try:
-            ask_agent(runner, "cancel", question)
-        except ClusterError:  # `start` shares the connection, and closes it when it is lost
-            ask_agent(runner, "cancel", question)
+        ask_agent(runner, "cancel", {"run_id": self.record.run_id})
 
     def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
         """Returns {file name: text}. A machine with only actors gets a certificate of its own."""
@@ -192,8 +176,8 @@ class Launcher:
           ConfigError: the run would start again from frame 0.
         """
         answer = self.check(runner)
-        if runner.node.name == self.record.first_learner().name and not _mirror_of(self.record):
-            refuse_to_begin_again(self.record, answer)
+        if runner.name == self.record.first_learner().name and not _mirror_of(self.record):
+            _refuse_to_begin_again(self.record, answer)
         self.start(runner)
 
 
@@ -255,17 +239,23 @@ def launch(
         with claimed(logdir) as is_only:
             if not is_only:
                 raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
-            answers = _check(given, launcher, machines)
+            answers = on_all(machines.reached(), launcher.check)
+            _lose(given, launcher, machines, {**machines.found, **answers})
             has_started = _look_at_earlier_run(given, launcher, machines, answers, differences)
             certificates.ensure(launcher.credentials, keep_authority=True)
-            launcher.save_code()
-            save(launcher.record._replace(has_started=True), logdir)
+            logdir.mkdir(parents=True, exist_ok=True)
+            replace_file(logdir / code.NAME, archive, 0o644)  # for machines that join later
+            launcher.record = launcher.record._replace(has_started=True)
+            save(launcher.record, logdir)
             try:
-                _start(given, launcher, machines)
+                results = on_all(machines.reached(), launcher.start)
+                if any(CANCELLED in line for line in problems(results)):
+                    raise ClusterError("the launch was stopped; launch it again to resume the run")
+                _lose(given, launcher, machines, results)
             except BaseException:
                 save(launcher.record._replace(has_started=has_started), logdir)
+                _take_back(launcher, machines)
                 raise
-        launcher.record = launcher.record._replace(has_started=True)
         if given.cluster.detach:
             print(f"started {where_it_runs(launcher, machines)}")
             return 0
@@ -280,73 +270,51 @@ def where_it_runs(launcher: Launcher, machines: Machines) -> str:
     return f"{count} processes on {len(nodes)} machine(s); see {status}"
 
 
-def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Answer]:
-    """Checks all machines. Raises ClusterError unless enough of them can be used."""
-    results = on_all(machines.reached(), launcher.check)
-    _lose(given, launcher, machines, results)
-    for line in problems(machines.found):
-        print(f"{line}; the run starts without it", file=sys.stderr)
-    return good(results)
-
-
-def _start(given: Given, launcher: Launcher, machines: Machines) -> None:
-    """Starts the run on all machines, or on none: if that fails, all are stopped again."""
-    try:
-        results = on_all(machines.reached(), launcher.start)
-        if any(CANCELLED in line for line in problems(results)):
-            raise ClusterError("the launch was stopped; launch the run again, which resumes it")
-        _lose(given, launcher, machines, results)
-        for line in problems(results):
-            print(f"{line}; the run started without it", file=sys.stderr)
-    except BaseException:
-        print("stopping what has been started ...", file=sys.stderr, flush=True)
-        if lines := _take_back(launcher, machines):
-            stop = user_commands.frontend("stop", f"--logdir={launcher.logdir}")
-            print(*lines, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
-        raise
-
-
-def _take_back(launcher: Launcher, machines: Machines) -> list[str]:
-    """Stops what a launch has started; returns lines about what may still run."""
-    try:
-        # After Ctrl-C, threads may still be starting processes.
-        lines = problems(on_all(machines.reached(), launcher.cancel))
-        # Without --end_command, which may switch machines off: the run has hardly begun.
-        return lines + problems(end_processes(launcher.record, machines.reached(), is_final=False))
-    except KeyboardInterrupt:
-        return ["interrupted: some processes may still run, or start later"]
-
-
 def _lose(
-    given: Given, launcher: Launcher, machines: Machines, failed: Mapping[str, object]
+    given: Given, launcher: Launcher, machines: Machines, results: Mapping[str, object]
 ) -> None:
-    """Takes note of machines that failed. Raises ClusterError if too few are left for the run."""
-    machines.found.update({n: each for n, each in failed.items() if isinstance(each, ClusterError)})
+    """Goes on without machines that failed. Raises ClusterError if too few are left for the run."""
+    failed = {n: each for n, each in results.items() if isinstance(each, ClusterError)}
+    machines.found.update(failed)
     lost, plan = problems(machines.found), launcher.record.plan
-    reached = {runner.node.name for runner in machines.reached()}
+    reached = {runner.name for runner in machines.reached()}
     names = [process.name for process in plan.processes if process.node in reached]
     learners = sum(map(is_learner, names))
     actors, all_learners = len(names) - learners, len(plan.learner_hosts)
+    fewest_learners, fewest = given.cluster.min_learners, given.cluster.min_actors
     hints = []
-    if learners < (given.cluster.min_learners or all_learners):
+    if learners < (fewest_learners or all_learners):
         hints.append(f"--min_learners={learners}")
-    fewest = given.cluster.min_actors
     if actors < (len(plan.processes) - all_learners if fewest is None else fewest):
         hints.append(f"--min_actors={actors}")
-    if "learner-0" not in names:
-        asked = given.cluster.min_learners is not None or fewest is not None
+    if lost and "learner-0" not in names:
+        asked = fewest is not None or fewest_learners is not None
         hint = "learner-0 is needed: its machine has the run's checkpoints"
         raise ClusterError([*lost, *([hint] if asked else [])])
     if hints:
         hint = f"{' '.join(hints)} starts the run without them, and they join later"
         raise ClusterError([*lost, *([hint] if actors else [])])
+    for line in problems(failed):
+        print(f"{line}; the run starts without it", file=sys.stderr)
+
+
+def _take_back(launcher: Launcher, machines: Machines) -> None:
+    """Stops what a launch has started; says what may still run."""
+    print("stopping what has been started ...", file=sys.stderr, flush=True)
+    # After Ctrl-C, threads may still be starting processes.
+    lines = problems(on_all(machines.reached(), launcher.cancel))
+    # Without --end_command, which may switch machines off: the run has hardly begun.
+    lines += problems(end_processes(launcher.record, machines.reached(), is_final=False))
+    if lines:
+        stop = user_commands.frontend("stop", f"--logdir={launcher.logdir}")
+        print(*lines, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
 
 
 def _look_at_earlier_run(
     given: Given,
     launcher: Launcher,
     machines: Machines,
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, Answer | ClusterError],
     differences: Differences,
 ) -> bool:
     """Moves an earlier run aside, or checks that the launch continues it.
@@ -361,7 +329,7 @@ def _look_at_earlier_run(
         _set_aside(launcher.logdir, machines)
         return False
     first = launcher.record.first_learner()
-    answer = answers[first.name]
+    answer = good(answers)[first.name]
     if lines := differences(answer["run"], answer["logdir"]):
         raise ConfigError(lines)
     try:
@@ -377,11 +345,11 @@ def _look_at_earlier_run(
             f" which may have the run's checkpoints, and now is on {first.name}; make {was_on} the"
             " first learner again, or give --fresh to start from frame 0"
         )
-    refuse_to_begin_again(before, answer)
+    _refuse_to_begin_again(before, answer)
     return True
 
 
-def refuse_to_begin_again(record: Record, answer: Answer) -> None:
+def _refuse_to_begin_again(record: Record, answer: Answer) -> None:
     """Raises ConfigError if learner 0's machine has lost the run, which would start from frame 0.
 
     Args:
@@ -389,11 +357,10 @@ def refuse_to_begin_again(record: Record, answer: Answer) -> None:
       answer: the machine's, now.
     """
     if record.has_started and not answer["has_files"]:
-        name = record.first_learner().name
         raise ConfigError(
-            f"{name}: the run was started there, but {answer['logdir']} has nothing of it (a disk"
-            " that is not mounted?); bring the files back, or launch the run with --fresh to start"
-            " from frame 0"
+            f"{record.first_learner().name}: the run was started there, but {answer['logdir']} has"
+            " nothing of it (a disk that is not mounted?); bring the files back, or launch the run"
+            " with --fresh to start from frame 0"
         )
 
 

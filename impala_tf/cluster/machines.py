@@ -12,37 +12,30 @@ from impala_tf.cluster.plan import NodeSpec
 from impala_tf.cluster.runner import ClusterError, CommandRunner, LocalRunner
 from impala_tf.config import ConfigError, user_commands
 
-T = TypeVar("T")
+Machine = TypeVar("Machine", NodeSpec, CommandRunner)
 R = TypeVar("R")
 _MAX_AT_ONCE = 128
 
 
-def try_all(
-    items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R]
+def on_all(
+    machines: Iterable[Machine], work: Callable[[Machine], R]
 ) -> dict[str, R | ClusterError]:
-    """Does `work` for all items, each in a thread; returns {name: result or ClusterError}."""
+    """Does `work` for all machines, each in a thread; returns {name: result or ClusterError}."""
 
-    def attempt(item: T) -> R | ClusterError:
+    def attempt(machine: Machine) -> R | ClusterError:
         try:
-            return work(item)
+            return work(machine)
         except ClusterError as error:
             return error
 
-    listed = list(items)
+    listed = list(machines)
     pool = ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1)
     try:
-        futures = {name(item): pool.submit(attempt, item) for item in listed}
+        futures = {machine.name: pool.submit(attempt, machine) for machine in listed}
         return {name: future.result() for name, future in futures.items()}
     finally:
         # After Ctrl-C, only the caller can end the work that is going on, so this must not wait.
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def on_all(
-    runners: Iterable[CommandRunner], work: Callable[[CommandRunner], R]
-) -> dict[str, R | ClusterError]:
-    """Does `work` on all machines; returns {name of the node: result or error}; see `try_all`."""
-    return try_all(runners, lambda runner: runner.node.name, work)
 
 
 def good(answers: Mapping[str, R | ClusterError]) -> dict[str, R]:
@@ -60,23 +53,25 @@ class Machines:
     """The machines of a run: a connection to each, or the reason why there is none."""
 
     def __init__(self, passwords: Mapping[str, Secret]) -> None:
-        """Connects to nothing yet.
-
-        Args:
-          passwords: {name of the node: password}, tried in place of keys; never shown.
-        """
+        """Takes {name of the node: password}, tried in place of keys; connects to nothing yet."""
         self._passwords = passwords
         self.found: dict[str, CommandRunner | ClusterError] = {}
 
-    def connect(self, nodes: Iterable[NodeSpec]) -> dict[str, CommandRunner | ClusterError]:
-        """Connects to machines; those that fail may be tried again later; see `try_all`.
+    def runner(self, node: NodeSpec) -> CommandRunner:
+        """Returns a machine; logs in there if it is not connected.
 
         Raises:
+          ClusterError: it cannot be reached; a later call tries again.
           ConfigError: paramiko is not installed here, as not every installation launches runs.
         """
-        results = try_all(nodes, lambda node: node.name, self._open)
-        self.found.update(results)
-        return results
+        found = self.found.get(node.name)
+        if not isinstance(found, CommandRunner):
+            try:
+                found = self.found[node.name] = self._open(node)
+            except ClusterError as error:
+                self.found[node.name] = error
+                raise
+        return found
 
     def _open(self, node: NodeSpec) -> CommandRunner:
         if node.is_local:
@@ -92,15 +87,14 @@ class Machines:
         """Returns the machines that are connected."""
         return list(good(self.found).values())
 
-    def close(self) -> None:
-        """Closes all connections."""
-        for machine in self.reached():
-            machine.close()
-
 
 @contextlib.contextmanager
 def connected(nodes: Iterable[NodeSpec], passwords: Mapping[str, Secret]) -> Iterator[Machines]:
     """Connects to machines until the block ends; see `Machines`."""
-    with contextlib.closing(Machines(passwords)) as machines:
-        machines.connect(nodes)
+    machines = Machines(passwords)
+    try:
+        on_all(nodes, machines.runner)
         yield machines
+    finally:
+        for machine in machines.reached():
+            machine.close()

@@ -71,11 +71,12 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
     names = None if target is None else _processes_called(plan, target)
     nodes = plan.nodes if names is None else plan.nodes_of(names)
     learners = [p.name for p in plan.processes if p.is_learner and p.name in (names or {p.name})]
+    cancelled: dict[str, None | ClusterError] = {}
     with connected(nodes, record.passwords()) as machines:
         runners = machines.reached()
         with claimed(logdir) as is_alone:
-            cancel = Launcher(record, logdir).cancel if names is None and not is_alone else None
-        cancelled = on_all(runners, cancel) if cancel else {}
+            if names is None and not is_alone:
+                cancelled = on_all(runners, Launcher(record, logdir).cancel)
         of_learners = [r for r in runners if learners and plan.role(r.node) == "learner"]
         first = end_processes(record, of_learners, learners, timeout_s, close=False)
         then = end_processes(record, runners, names, timeout_s)
@@ -228,16 +229,13 @@ def revoke(logdir: Path, host: str) -> int:
     news = {"credentials": {certificates.REVOKED: names}}
     learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
     with connected([*learners, node], record.passwords()) as machines:
-        told = [runner for runner in machines.reached() if runner.node.name != node.name]
+        told = [runner for runner in machines.reached() if runner.node != node]
+        shut_out = [runner for runner in machines.reached() if runner.node == node]
         results = on_all(told, lambda runner: ask_agent(runner, "revoke", news))
-        shut_out = [runner for runner in machines.reached() if runner.node.name == node.name]
         ended = end_processes(record, shut_out, is_final=False)
         lines = problems(machines.found) + problems(results) + problems(ended)
-    if lines:
-        lines.append("the same command tries again")
-    return report(
-        lines, f"revoked {node.name}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
-    )
+    done = f"revoked {host}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
+    return report([*lines, "the same command tries again"] if lines else [], done)
 
 
 def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -> int:
@@ -251,14 +249,11 @@ def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -
     """
     record, show = load(logdir), log_printer()
     node = _machine_with(record.plan, name, host)
-    log = (
-        supervisor_log(node.logdir, node.id) if name == _SUPERVISOR else log_path(node.logdir, name)
-    )
+    is_supervisor = name == _SUPERVISOR
+    log = supervisor_log(node.logdir, node.id) if is_supervisor else log_path(node.logdir, name)
     command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", str(log)]
-    with connected([node], record.passwords()) as machines:
-        runner = machines.found[node.name]
-        if isinstance(runner, ClusterError):
-            raise runner
+    with connected([], record.passwords()) as machines:
+        runner = machines.runner(node)
         if follow:
             running = runner.start(command)
             for line in running.output:
@@ -290,11 +285,8 @@ def attach(logdir: Path, host: str) -> int:
     node = record.plan.machine_called(host)
     command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
     if not node.is_local:
-        ssh = ["ssh", "-t"]
-        ssh += ["-p", str(node.ssh_port)] if node.ssh_port else []
-        ssh += ["-l", node.ssh_username] if node.ssh_username else []
-        ssh += ["-i", node.key_filename] if node.key_filename else []
         # Quoted: zsh would take =impala for the path of a program.
-        command = [*ssh, node.ssh_host, " ".join(f"'{word}'" for word in command)]
+        there = " ".join(f"'{word}'" for word in command)
+        command = ["ssh", "-t", *node.ssh_options(), "--", node.ssh_host, there]
     environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
     return subprocess.run(command, env=environment).returncode

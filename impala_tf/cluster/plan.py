@@ -65,6 +65,12 @@ class NodeSpec(NamedTuple):
         """Such as node-10.0.0.3; it is in the names of the machine's files."""
         return "node-here" if self.is_local else f"node-{self.name}"
 
+    def ssh_options(self) -> list[str]:
+        """Returns the options of the commands `ssh` and `ssh -G` that the CSV asks for."""
+        port = ["-p", str(self.ssh_port)] if self.ssh_port else []
+        user = ["-l", self.ssh_username] if self.ssh_username else []
+        return [*port, *user, *(["-i", self.key_filename] if self.key_filename else [])]
+
 
 class Plan(NamedTuple):
     """Everything that a launch needs, except passwords."""
@@ -75,10 +81,6 @@ class Plan(NamedTuple):
     learner_hosts: tuple[str, ...]
     """host:port of learner K at index K."""
 
-    def node(self, name: str) -> NodeSpec:
-        """Returns the node called `name`."""
-        return next(node for node in self.nodes if node.name == name)
-
     def on(self, node: NodeSpec) -> list[ProcessSpec]:
         """Returns the processes that run on `node`, learners first."""
         return [process for process in self.processes if process.node == node.name]
@@ -86,6 +88,27 @@ class Plan(NamedTuple):
     def address_of(self, learner: ProcessSpec) -> tuple[str, int]:
         """Returns the host, without brackets, and the port where a learner listens."""
         return split_host_port(self.learner_hosts[int(learner.name.removeprefix("learner-"))])
+
+    def served_by(self, node: NodeSpec) -> list[tuple[str, int]]:
+        """Returns the (host, port) where a machine's learners listen; port 0 is any port."""
+        learners = [process for process in self.on(node) if process.is_learner]
+        groups = [learner.group for learner in learners if learner.group]
+        meet = [(each.hosts[0], each.rendezvous_port) for each in groups if each.number == 0]
+        spread = [(each.hosts[each.number], 0) for each in groups if each.is_spread]
+        return list(dict.fromkeys([*map(self.address_of, learners), *meet, *spread]))
+
+    def reached_from(self, node: NodeSpec) -> list[tuple[str, int]]:
+        """Returns the (host, port) of learners to which a machine's processes connect."""
+        addresses = [split_host_port(text) for text in self.learner_hosts]
+        found = []
+        for process in self.on(node):
+            number = int(process.name.partition("-")[2])
+            if not process.is_learner:
+                found.append(addresses[number % len(addresses)])
+            elif group := process.group:
+                found.append((group.hosts[0], group.rendezvous_port))
+                found += [(host, 0) for host in group.hosts if group.is_spread]
+        return list(dict.fromkeys(found))
 
     def nodes_of(self, names: Collection[str]) -> list[NodeSpec]:
         """Returns the machines that run any of these processes."""
@@ -106,24 +129,21 @@ class Plan(NamedTuple):
         Raises:
           ConfigError: there is no such process or machine.
         """
-        hosts = [node.name for node in self.nodes if target in (node.name, node.ssh_host)]
-        names = {p.name for p in self.processes if p.name == target or p.node in hosts}
-        if not names:
-            known = ", ".join(spans(process.name for process in self.processes))
-            machines = ", ".join(node.name for node in self.nodes)
-            raise ConfigError(
-                f"{target}: no such process or machine; this run has {known} on {machines}"
-            )
-        return names
+        if names := {each.name for each in self.processes if target in (each.name, each.node)}:
+            return names
+        known = ", ".join(spans(process.name for process in self.processes))
+        machines = ", ".join(node.name for node in self.nodes)
+        raise ConfigError(
+            f"{target}: no such process or machine; this run has {known} on {machines}"
+        )
 
-    def machine_called(self, host: str) -> NodeSpec:
-        """Returns the machine called `host`. Raises ConfigError if there is none, or several."""
-        nodes = [node for node in self.nodes if node.name == host]
-        nodes = nodes or [node for node in self.nodes if node.ssh_host == host]
-        if len(nodes) != 1:
-            names = ", ".join(node.name for node in nodes or self.nodes)
-            raise ConfigError(f"{host}: not the name of one machine; this run has {names}")
-        return nodes[0]
+    def machine_called(self, name: str) -> NodeSpec:
+        """Returns the machine called `name`. Raises ConfigError if there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        names = ", ".join(node.name for node in self.nodes)
+        raise ConfigError(f"{name}: no such machine; this run has {names}")
 
 
 def plan_of(
@@ -131,7 +151,7 @@ def plan_of(
 ) -> tuple[Plan, dict[str, Secret]]:
     """Reads the workers CSV; returns the plan of a launch, and {name of the node: password}.
 
-    The arguments and errors are those of `make_plan`, and the problems of the CSV.
+    Raises ConfigError for the problems of the CSV; the rest is as in `make_plan`.
     """
     if not given.cluster.workers_csv_path:
         raise ConfigError("--workers_csv_path: name the CSV of the machines")
@@ -145,9 +165,8 @@ def make_plan(
 ) -> Plan:
     """Returns which process runs on which machine, with which flags.
 
-    Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
-    the flags of the launch, except those that only the launcher uses, and its own job, task and
-    logdir.
+    Each process gets the flags of the launch, except those that only the launcher uses, and its own
+    job, task and logdir. Actor K sends to learner K % learners.
 
     Args:
       given: the flags of the launch, with `workers_csv_path` and `logdir`.
@@ -165,7 +184,7 @@ def make_plan(
     nodes = _nodes(given, rows, here)
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
-    if problems := [*_contradictions(given, rows, nodes), *_counts(given, learners, actors)]:
+    if problems := _contradictions(given, learners, actors, nodes):
         raise ConfigError(problems)
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
     # The number of actors, not their addresses: for a hundred machines, each of a hundred machines
@@ -181,10 +200,7 @@ def make_plan(
             name=f"{job}-{task}",
             node=nodes[row.machine].name,
             arguments=_arguments(given, shared, task, nodes[row.machine], row),
-            environment={
-                **dict(text.split("=", 1) for text in given.cluster.env),
-                **_environment(row),
-            },
+            environment=_environment(given, row),
             max_restarts=supervision.LEARNER_RESTARTS if job == "learner" else None,
             group=groups[task] if job == "learner" else None,
         )
@@ -199,13 +215,18 @@ def make_plan(
     )
 
 
-def _contradictions(given: Given, rows: Sequence[Row], nodes: Mapping[str, NodeSpec]) -> list[str]:
+def _contradictions(
+    given: Given, learners: Sequence[Row], actors: Sequence[Row], nodes: Mapping[str, NodeSpec]
+) -> list[str]:
     """Returns a line for each learner that has another one's port, or is out of reach."""
-    csv, lines = given.cluster.workers_csv_path, []
+    csv = given.cluster.workers_csv_path
+    lines = [
+        f"--{flag}={fewest}: {csv} has only {len(rows)}"
+        for flag, rows in (("min_learners", learners), ("min_actors", actors))
+        if (fewest := getattr(given.cluster, flag)) is not None and fewest > len(rows)
+    ]
     used: dict[tuple[str, int | None], Row] = {}
-    for row in rows:
-        if row.job == "actor":
-            continue
+    for row in learners:
         here = nodes[row.machine]
         first = used.setdefault((here.name, row.tf_port), row)
         if first is not row:
@@ -213,21 +234,17 @@ def _contradictions(given: Given, rows: Sequence[Row], nodes: Mapping[str, NodeS
                 f"{csv}:{row.line}: tf_port: {row.tf_port} is that of the learner in line"
                 f" {first.line}, on the same machine"
             )
-        away = [each for each in rows if nodes[each.machine] != here and not is_loopback(each.ip)]
+        away = [
+            each
+            for each in (*learners, *actors)
+            if nodes[each.machine] != here and not is_loopback(each.ip)
+        ]
         if is_loopback(row.ip) and away:
             lines.append(
                 f"{csv}:{row.line}: ip: on {away[0].ip} (line {away[0].line}), {row.ip} is another"
                 " machine; give the address at which the others reach this learner"
             )
     return lines
-
-
-def _counts(given: Given, learners: Sequence[Row], actors: Sequence[Row]) -> list[str]:
-    return [
-        f"--{flag}={fewest}: {given.cluster.workers_csv_path} has only {len(rows)}"
-        for flag, rows in (("min_learners", learners), ("min_actors", actors))
-        if (fewest := getattr(given.cluster, flag)) is not None and fewest > len(rows)
-    ]
 
 
 def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
@@ -265,10 +282,7 @@ def group_infos(
     """
     if len(learners) == 1:
         return [None]
-    hosts, nodes = (
-        tuple(learner[0] for learner in learners),
-        tuple(learner[2] for learner in learners),
-    )
+    hosts, _, nodes = zip(*learners, strict=True)
     meet_at = 1 + max(port for _, port, node in learners if node == nodes[0])
     if meet_at > 65535:
         raise ConfigError(
@@ -289,30 +303,31 @@ def passwords(rows: Iterable[Row]) -> dict[str, Secret]:
 
 def _nodes(given: Given, rows: Sequence[Row], here: NodeSpec) -> dict[str, NodeSpec]:
     """Returns {name of a row's machine: node}. All names of this machine have the same node."""
-    local, nodes = _local(rows), {}
+    # In parallel: looking up a name may take seconds.
+    hosts = {row.machine: row.ssh_host or row.ip for row in rows if not is_forwarded(row)}
+    with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
+        local = dict(zip(hosts, pool.map(is_here, hosts.values()), strict=True))
+    nodes: dict[str, NodeSpec] = {}
     for row in rows:
         if row.machine in nodes:
             continue
+        if local.get(row.machine):
+            workdir = str(Path(here.workdir, Path(row.workdir or "").expanduser()))
+            nodes[row.machine] = here._replace(workdir=workdir, python=row.python or here.python)
+            continue
         key = row.key_filename and str(Path(row.key_filename).expanduser().absolute())
-        nodes[row.machine] = (
-            here._replace(
-                workdir=str(Path(here.workdir, Path(row.workdir or "").expanduser())),
-                python=row.python or here.python,
-            )
-            if row.machine in local
-            else NodeSpec(
-                name=row.machine,
-                address=row.ip,
-                is_local=False,
-                workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
-                python=row.python or REMOTE_PYTHON,
-                logdir=given["logdir"],
-                ssh_host=row.ssh_host or row.ip,
-                ssh_port=row.ssh_port,
-                ssh_username=row.ssh_username,
-                key_filename=key,
-                host_key=row.host_key,
-            )
+        nodes[row.machine] = NodeSpec(
+            name=row.machine,
+            address=row.ip,
+            is_local=False,
+            workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
+            python=row.python or REMOTE_PYTHON,
+            logdir=given["logdir"],
+            ssh_host=row.ssh_host or row.ip,
+            ssh_port=row.ssh_port,
+            ssh_username=row.ssh_username,
+            key_filename=key,
+            host_key=row.host_key,
         )
     if len({node for node in nodes.values() if node.is_local}) > 1:
         raise ConfigError(
@@ -320,17 +335,6 @@ def _nodes(given: Given, rows: Sequence[Row], here: NodeSpec) -> dict[str, NodeS
             " python or workdir; give all of them the same"
         )
     return nodes
-
-
-def _local(rows: Iterable[Row]) -> set[str]:
-    """Returns the names of this machine. Looks them up in parallel: one may take seconds."""
-    hosts = {row.machine: row.ssh_host or row.ip for row in rows if not is_forwarded(row)}
-    with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
-        return {
-            name
-            for name, here in zip(hosts, pool.map(is_here, hosts.values()), strict=True)
-            if here
-        }
 
 
 LAUNCH_ONLY = configs.flags_of(LAUNCH)
@@ -350,10 +354,11 @@ def _arguments(
     return (*script, *configs.to_flags(given.without(*LAUNCH_ONLY).replace(**own)))
 
 
-def _environment(row: Row) -> dict[str, str]:
-    if row.cuda_visible_devices is None:
-        return {}
-    return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
+def _environment(given: Given, row: Row) -> dict[str, str]:
+    variables = dict(text.split("=", 1) for text in given.cluster.env)
+    if row.cuda_visible_devices is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = row.cuda_visible_devices
+    return variables
 
 
 # --- the plan as text ---
@@ -362,16 +367,19 @@ def _environment(row: Row) -> dict[str, str]:
 def as_text(plan: Plan) -> str:
     """Returns a row per machine, and the sums, in a fixed width."""
     rows = [("machine", "login", "runs", "environments", "memory", "listens on")]
+    gloo = "any port (Gloo, from the other learners)"
     for node in plan.nodes:
-        processes = plan.on(node)
+        processes, served = plan.on(node), plan.served_by(node)
+        user = f"{node.ssh_username}@" if node.ssh_username else ""
+        port = f", port {node.ssh_port}" if node.ssh_port else ""
         rows.append(
             (
                 node.name,
-                _login(node),
+                "-" if node.is_local else f"{user}{node.ssh_host}{port}",
                 ", ".join(spans(process.name for process in processes)),
                 _environments(processes),
                 f"{plan.memory_gib(node):.2g} GiB or more",
-                ", ".join(_listens(plan, processes)) or "-",
+                ", ".join(host_port(*each) if each[1] else gloo for each in served) or "-",
             )
         )
     learners = len(plan.learner_hosts)
@@ -395,14 +403,9 @@ def warnings(plan: Plan) -> list[str]:
     if idle := learners[len(plan.processes) - len(learners) :]:
         names = ", ".join(spans(learner.name for learner in idle))
         lines.append(f"warning: fewer actors than learners: {names} would train nothing")
-    for learner in learners:
-        host, _ = plan.address_of(learner)
-        others = ", ".join(node.name for node in plan.nodes if node.name != learner.node)
-        if is_loopback(host) and others:
-            lines.append(
-                f"warning: {learner.name} is at {host}, which is another machine on {others}: give"
-                " as ip the address at which they reach it"
-            )
+    for learner in learners if len(plan.nodes) > 1 else ():
+        if is_loopback(host := plan.address_of(learner)[0]):
+            lines.append(f"warning: {learner.name} is at {host}, out of reach for other machines")
     return lines
 
 
@@ -418,39 +421,21 @@ def spans(names: Iterable[str]) -> list[str]:
     return [" to ".join(span) for span in spans]
 
 
-def _login(node: NodeSpec) -> str:
-    if node.is_local:
-        return "-"
-    user = f"{node.ssh_username}@" if node.ssh_username else ""
-    return f"{user}{node.ssh_host}" + (f", port {node.ssh_port}" if node.ssh_port else "")
-
-
 def _environments(processes: Iterable[ProcessSpec]) -> str:
     """Returns the number of environments, or '?' if an actor uses the default."""
-    words = [w for process in processes if not process.is_learner for w in process.arguments]
-    flag, names = "--envs_per_actor=", [w for w in words if w.startswith("--job_name=")]
-    counts = [int(word.removeprefix(flag)) for word in words if word.startswith(flag)]
-    return f"{sum(counts):,}" if len(counts) == len(names) else "?"
+    counts = [_flag(each, "envs_per_actor") for each in processes if not each.is_learner]
+    return "?" if None in counts else f"{sum(int(count or 0) for count in counts):,}"
 
 
 def _memory_gib(process: ProcessSpec) -> float:
     if process.is_learner:
         return requirements.LEARNER_GIB
     # A user's own algorithm is not imported here; like most, its actors need no TensorFlow.
-    names = (word.removeprefix("--algorithm=") for word in process.arguments)
-    known = [configs.algorithm(name) for name in names if name in configs.ALGORITHMS]
-    needs_tensorflow = any(algorithm.acting == "tensorflow" for algorithm in known)
+    name = _flag(process, "algorithm")
+    needs_tensorflow = name in configs.ALGORITHMS and configs.algorithm(name).acting == "tensorflow"
     return requirements.TENSORFLOW_ACTOR_GIB if needs_tensorflow else requirements.ACTOR_GIB
 
 
-def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
-    addresses = []
-    for process in processes:
-        if process.is_learner:
-            group = process.group
-            addresses.append(host_port(*plan.address_of(process)))
-            if group is not None and group.number == 0:
-                addresses.append(f"{group.rendezvous_port} (rendezvous)")
-            if group is not None and group.is_spread:
-                addresses.append("any port (Gloo, from the other learners)")
-    return list(dict.fromkeys(addresses))
+def _flag(process: ProcessSpec, name: str) -> str | None:
+    values = [w.partition("=")[2] for w in process.arguments if w.startswith(f"--{name}=")]
+    return values[-1] if values else None

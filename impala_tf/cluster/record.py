@@ -77,7 +77,7 @@ class Record(NamedTuple):
 
     def first_learner(self) -> NodeSpec:
         """Returns the machine that has the files of the run."""
-        return self.plan.node(self.plan.processes[0].node)
+        return self.plan.machine_called(self.plan.processes[0].node)
 
 
 def folder() -> Path:
@@ -108,9 +108,7 @@ def claimed(logdir: Path) -> Iterator[bool]:
 def write(run_id: str, launch: Launch) -> None:
     """Writes a record, and its id into the logdir; removes records of earlier launches there.
 
-    Args:
-      run_id: 16 random hexadecimal digits.
-      launch: the content.
+    The id has 16 random hexadecimal digits.
     """
     _make_folder()
     path = folder() / f"{run_id}.json"
@@ -131,15 +129,10 @@ def find(logdir: str | Path) -> Launch:
         reason = "" if logdir.is_dir() else " (No such file or directory)"
         raise ConfigError(f"--logdir={logdir}: holds no launched run{reason}; {_HINT}")
     launch = _read(folder() / f"{run_id}.json") if _ID.fullmatch(run_id) else None
-    if launch is None:
+    if launch is None or launch.logdir != str(logdir.resolve()):
         raise ConfigError(
             f"--logdir={logdir}: was not launched from this account: {folder()} has no record of it"
             " that can be read"
-        )
-    if launch.logdir != str(logdir.resolve()):
-        raise ConfigError(
-            f"--logdir={logdir}: was not launched from this account: its id is that of the run in"
-            f" {launch.logdir}"
         )
     return launch
 
@@ -150,11 +143,8 @@ def newest(tmux_sess: str = ClusterConfig.tmux_sess) -> Launch:
     Raises:
       ConfigError: there is none; it names launches of other sessions and engines.
     """
-    launches = [
-        launch
-        for path in folder().glob("*.json")
-        if (launch := _read(path)) is not None and _id_in(Path(launch.logdir)) == path.stem
-    ]
+    found = {path.stem: _read(path) for path in folder().glob("*.json")}
+    launches = [each for name, each in found.items() if each and _id_in(Path(each.logdir)) == name]
     launches.sort(key=lambda launch: launch.launched_unix_s, reverse=True)
     for launch in launches:
         if launch.engine == SSH and launch.job["plan"]["tmux_sess"] == tmux_sess:

@@ -160,27 +160,20 @@ def _reason(error: Exception) -> str:
 
 def _ask_openssh(node: NodeSpec) -> Options:
     """Returns the options for a machine from `ssh -G`. The CSV's columns win."""
-    command = ["ssh", "-G"]
-    command += ["-p", str(node.ssh_port)] if node.ssh_port else []
-    command += ["-l", node.ssh_username] if node.ssh_username else []
-    if node.key_filename:
-        key = Path(node.key_filename).expanduser()
-        if not key.is_file():
-            raise ClusterError(f"{node.name}: key_filename {key}: no such file")
-        command += ["-i", str(key)]
+    if node.key_filename and not Path(node.key_filename).is_file():
+        raise ClusterError(f"{node.name}: key_filename {node.key_filename}: no such file")
+    command = ["ssh", "-G", *node.ssh_options(), "--", node.ssh_host]
     try:
-        done = subprocess.run(
-            [*command, "--", node.ssh_host], capture_output=True, text=True, timeout=_RESOLVE_S
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_S)
     except FileNotFoundError:
         raise ClusterError(
             f"{node.name}: SSH needs the command ssh; on Debian: apt-get install openssh-client"
         ) from None
     except subprocess.TimeoutExpired as error:
-        raise ClusterError(f"{node.name}: {error}; is a Match exec in ssh_config slow?") from None
+        raise ClusterError(f"{node.name}: {error}") from None
     if done.returncode != 0:
-        reason = (done.stderr.strip() or f"ssh -G {node.ssh_host} failed").splitlines()[-1]
-        raise ClusterError(f"{node.name}: ssh_config: {reason}")
+        reason = (done.stderr.strip() or "failed").splitlines()[-1]
+        raise ClusterError(f"{node.name}: ssh -G {node.ssh_host}: {reason}")
     options: dict[str, str] = {}
     for line in done.stdout.splitlines():
         option, _, value = line.partition(" ")
@@ -293,15 +286,13 @@ class _HostKeys:
         """Reads the files. OpenSSH finds the lines: names may be hashed, patterns, or excluded."""
         host, port = options["hostname"], int(options["port"])
         name = host if port == SSH_PORT else f"[{host}]:{port}"
+        self._node = node
         self._name = options.get("hostkeyalias", name)
-        self._from_csv = node.host_key
         # OpenSSH's "no" also accepts a changed key.
         self._accepts_new = options["stricthostkeychecking"] in ("accept-new", "no", "false")
         names = ("userknownhostsfile", "globalknownhostsfile")
         files = " ".join(options.get(each, os.devnull) for each in names)
         self._files = [Path(word).expanduser() for word in files.split()]
-        port_option = ["-p", str(node.ssh_port)] if node.ssh_port else []
-        self._by_hand = shlex.join(["ssh", *port_option, node.ssh_host])
         self._known, self._revoked = [node.host_key] if node.host_key else [], []
         for path in filter(Path.exists, [] if node.host_key else self._files):
             find = ["ssh-keygen", "-F", self._name, "-f", str(path)]
@@ -325,31 +316,26 @@ class _HostKeys:
         is_known = any(k.rstrip("=") in (text.rstrip("="), key.fingerprint) for k in self._known)
         if is_known and text not in self._revoked:
             return ""
-        if self._from_csv:
-            return (
-                f"it shows the host key {about}, not the CSV's host_key {self._from_csv}; somebody"
-                " may be intercepting the connection"
-            )
+        intercepted = "somebody may be intercepting the connection"
+        if self._node.host_key:
+            return f"its host key {about} is not the CSV's {self._node.host_key}; {intercepted}"
         if self._known or text in self._revoked:
             return (
-                f"the host key has CHANGED: {about} is not what known_hosts has; somebody may be"
-                " intercepting the connection. If you know why it changed, run ssh-keygen -R"
-                f" '{self._name}'"
+                f"the host key has CHANGED: {about} is not what known_hosts has; {intercepted}. If"
+                f" you know why it changed, run ssh-keygen -R '{self._name}'"
             )
         if not self._accepts_new:
+            by_hand = shlex.join(["ssh", *self._node.ssh_options(), self._node.ssh_host])
             return (
                 f"unknown host key {about}; check that it is the machine's, then log in once with"
-                f" {self._by_hand}, or put it into the CSV's column host_key"
+                f" {by_hand}, or put it into the CSV's column host_key"
             )
-        self._remember(f"{self._name} {text}\n")
-        print(f"{self._name}: trusting its host key {about}", file=sys.stderr)
-        return ""
-
-    def _remember(self, line: str) -> None:
         with _known_hosts_lock:
             self._files[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._files[0].open("a", encoding="utf-8") as file:
-                file.write(line)
+                file.write(f"{self._name} {text}\n")
+        print(f"{self._name}: trusting its host key {about}", file=sys.stderr)
+        return ""
 
 
 def _authenticate(transport: paramiko.Transport, options: Options, password: Secret | None) -> None:
@@ -357,7 +343,7 @@ def _authenticate(transport: paramiko.Transport, options: Options, password: Sec
     user = options["user"]
     if password is not None:
         if wanted := transport.auth_password(user, password.reveal()):
-            raise paramiko.AuthenticationException(_second_proof(wanted))
+            raise paramiko.AuthenticationException(f"it also wants {', '.join(wanted)}")
         return
     problems = ["no key was enough"]
     with contextlib.closing(paramiko.Agent()) as agent:
@@ -372,16 +358,9 @@ def _authenticate(transport: paramiko.Transport, options: Options, password: Sec
                 continue  # the key was refused, or the agent does not sign
             if not wanted:
                 return
-            problems = [_second_proof(wanted)]
+            problems = [f"it also wants {', '.join(wanted)}, which only a person can give"]
             break
     raise paramiko.AuthenticationException("; ".join(problems))
-
-
-def _second_proof(wanted: Sequence[str]) -> str:
-    return (
-        f"it also wants {', '.join(wanted)}, which only a person can give: let it take a key alone,"
-        " such as the agent's, or reach it with a ProxyCommand"
-    )
 
 
 def _keys(

@@ -9,15 +9,17 @@ import abc
 import contextlib
 import json
 import os
+import posixpath
 import secrets
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from impala_tf.cluster.node import probe
 from impala_tf.cluster.node.state import REFUSED
 from impala_tf.cluster.plan import NodeSpec
-from impala_tf.config import user_commands
+from impala_tf.config import this_machine, user_commands
 from impala_tf.config.plug_ins import FOLDERS_VARIABLE
 from impala_tf.printable import printable
 
@@ -25,10 +27,7 @@ TIMEOUT_S = 60.0
 """How long a command may take by default."""
 NO_WORKDIR = 125
 """Exit status if the folder to run the command in does not exist."""
-NO_CODE = 123
-"""Exit status if a launch has to send the run's code first."""
 _QUOTED = 80  # characters
-_FULL, _ERRORS_BEFORE = "No space left on device", "due to previous errors"
 
 # Makes $2 the current folder, and the rest of its arguments a command. A line with $1 separates the
 # command's own output from what a login shell prints before it (some .bashrc do).
@@ -48,17 +47,17 @@ wait $p; s=$?; kill $w 2>/dev/null; exit $s
 
 # Imports the agent from the folder of the run's code. The folder of a run that has ended may be
 # gone; then the project in the workdir is used.
-_AGENT = f"""
+_AGENT = """
 import os, runpy, sys
-code, task = os.path.abspath(sys.argv.pop(1)), sys.argv[1]
-if not os.path.isdir(code):
-    if task == "check":
-        sys.exit({NO_CODE})
-    code = os.getcwd()
-sys.path[0] = code
+code = os.path.abspath(sys.argv.pop(1))
+sys.path[0] = code if os.path.isdir(code) else os.getcwd()
 runpy.run_module("impala_tf.cluster.node.tasks", run_name="__main__", alter_sys=True)
 """
 _MODULE = "impala_tf.cluster.node.tasks"
+PROBE = "".join(Path(each).read_text() for each in (this_machine.__file__, probe.__file__))
+"""The program that looks at a machine, and all that it needs, as text."""
+# A user's file in the current folder, such as random.py, must not hide Python's own module.
+_PYTHONS_OWN_FIRST = "import sys; sys.path.sort(key=lambda folder: folder == ''); "
 
 
 class ClusterError(Exception):
@@ -68,10 +67,6 @@ class ClusterError(Exception):
         listed = [problems] if isinstance(problems, str) else problems
         self.problems = [printable(line) for line in listed]  # other machines have a say in them
         super().__init__("\n".join(self.problems))
-
-
-class NoCodeError(ClusterError):
-    """A machine has no folder with the run's code yet."""
 
 
 class NotSetUpError(ClusterError):
@@ -94,10 +89,9 @@ class Completed(NamedTuple):
     def last_line(self) -> str:
         """The line of its output that says what is wrong: for most programs, the last one."""
         printed = (self.stderr.strip() or self.stdout.strip()).decode(errors="replace")
-        # tar has a line for each file, and a last one that only says that there were errors.
-        lines = [line for line in printed.splitlines() if not line.endswith(_ERRORS_BEFORE)]
-        line = next((line for line in lines if _FULL in line), lines[-1] if lines else "")
-        return line.strip() or f"exit status {self.status}"
+        # The last one of tar only says that there were errors.
+        lines = [line for line in printed.splitlines() if "due to previous errors" not in line]
+        return lines[-1].strip() if lines else f"exit status {self.status}"
 
 
 class Running:
@@ -121,6 +115,7 @@ class CommandRunner(abc.ABC):
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
+        self.name = node.name
 
     def run(
         self,
@@ -166,7 +161,7 @@ class CommandRunner(abc.ABC):
 
     def _not_begun(self, done: Completed) -> ClusterError:
         shell = "its login shell starts no command as a POSIX shell does"
-        return ClusterError(f"{self.node.name}: {shell}: {done.last_line}")
+        return ClusterError(f"{self.name}: {shell}: {done.last_line}")
 
     @abc.abstractmethod
     def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
@@ -221,7 +216,6 @@ def ask_agent(
     Every task also gets "logdir" and "node".
 
     Raises:
-      NoCodeError: "check" finds no folder with the run's code.
       NotSetUpError: the machine has no project folder, interpreter or package that it needs.
       ClusterError: the machine is unreachable or the task fails.
     """
@@ -235,25 +229,35 @@ def ask_agent(
     done = runner.run([node.python, *module, task], json.dumps(message).encode(), timeout_s)
     if done.status == NO_WORKDIR:
         raise NotSetUpError(f"{node.name}: {node.workdir}: no such folder")
-    if done.status == NO_CODE:
-        raise NoCodeError(f"{node.name}: {node.code}: no such folder")
-    if done.status == REFUSED:
-        raise ClusterError(f"{node.name}: {done.last_line}")
     if done.status != 0:
-        raise NotSetUpError(f"{node.name}: {done.last_line}")
-    return answer_of(node, done)
+        kind = ClusterError if done.status == REFUSED else NotSetUpError
+        raise kind(f"{node.name}: {done.last_line}")
+    return _answer(node, done)
 
 
-def answer_of(node: NodeSpec, done: Completed) -> Any:
-    """Returns what a Python program of this project answered.
+def run_probe(runner: CommandRunner, task: str, question: Any) -> Any:
+    """Runs a task of `node/probe.py` on a machine; returns its answer. Raises ClusterError."""
+    command = probe_command(runner.node, task, question)
+    done = runner.run(command, in_workdir=False)
+    if done.status != 0:
+        raise ClusterError(f"{runner.name}: cannot run {command[0]}: {done.last_line}")
+    return _answer(runner.node, done)
 
-    Raises:
-      ClusterError: it printed something else: `python` may be a script that prints lines of its
-        own.
-    """
+
+def probe_command(node: NodeSpec, task: str, question: Any) -> list[str]:
+    """Returns the command, for the home folder, that runs a task of `node/probe.py`."""
+    python = node.python
+    if "/" in python and not python.startswith("~/"):
+        python = posixpath.join(node.workdir, python)
+    # The program itself is sent: machines without the project must be able to run it.
+    program = f"{_PYTHONS_OWN_FIRST}exec({PROBE!r})"
+    return [python, "-c", program, task, json.dumps(question)]
+
+
+def _answer(node: NodeSpec, done: Completed) -> Any:
     try:
         return json.loads(done.stdout)
-    except ValueError as error:
+    except ValueError as error:  # `python` may be a script that prints lines of its own
         first = done.text.strip().partition("\n")[0][:_QUOTED]
         reason = f"{node.python} printed {first!r} where an answer was expected"
         raise ClusterError(f"{node.name}: {reason}") from error

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import gzip
 import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from impala_tf.cluster import code, requirements
-from impala_tf.cluster.doctor import run_probe
 from impala_tf.cluster.inventory import Secret
-from impala_tf.cluster.machines import Machines, problems, try_all
+from impala_tf.cluster.machines import connected, good, on_all, problems
 from impala_tf.cluster.plan import REMOTE_PYTHON, NodeSpec, Plan
 from impala_tf.cluster.requirements import CONSTRAINTS, ROOT
-from impala_tf.cluster.runner import ClusterError, CommandRunner
+from impala_tf.cluster.runner import ClusterError, CommandRunner, run_probe
 from impala_tf.config import user_commands
 
 _VENV = REMOTE_PYTHON.removesuffix("/bin/python")
@@ -29,7 +28,7 @@ _OLDEST, _NEWEST = (".".join(map(str, version)) for version in requirements.PYTH
 
 
 def set_up(
-    plan: Plan, known: Mapping[str, Secret], extras: Sequence[str] = (), root: Path = ROOT
+    plan: Plan, passwords: Mapping[str, Secret], extras: Sequence[str] = (), root: Path = ROOT
 ) -> int:
     """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0.
 
@@ -38,28 +37,43 @@ def set_up(
 
     Args:
       plan: the machines and their roles.
-      known: {name of the node: password}.
+      passwords: {name of the node: password}.
       extras: extras of pyproject.toml to install, such as worlds, procgen or retro.
       root: the project's folder.
     """
     installer = Installer(plan, extras, root)
-
-    def work(node: NodeSpec) -> None:
-        runner = machines.connect([node])[node.name]
-        if isinstance(runner, ClusterError):
-            raise runner
-        _say(node, installer.set_up(runner))
-
-    with contextlib.closing(Machines(known)) as machines:
-        results = try_all(plan.nodes, lambda node: node.name, work)
-    failed = [name for name, result in results.items() if isinstance(result, ClusterError)]
-    text = f"{len(results) - len(failed)} of {len(results)} machine(s) ready"
-    print(*problems(results), f"{text}; not {', '.join(failed)}" if failed else text, sep="\n")
+    with connected([], passwords) as machines:
+        results = on_all(plan.nodes, lambda node: installer.set_up(machines.runner(node)))
+    text = f"{len(good(results))} of {len(results)} machine(s) ready"
+    failed = ", ".join(results.keys() - good(results).keys())
+    print(*problems(results), f"{text}; not {failed}" if failed else text, sep="\n")
     return 1 if failed else 0
 
 
-def _say(node: NodeSpec, text: str) -> None:
-    print(f"{node.name}: {text}", flush=True)
+def look(runner: CommandRunner, pins: Mapping[str, str], folder: str = "/") -> dict[str, Any]:
+    """Returns what a machine has: the answer of `probe.look`, and what is wrong with packages.
+
+    Args:
+      runner: the machine; it needs no project.
+      pins: {package: version that it should have}.
+      folder: where the run will write.
+
+    Returns:
+      The answer and, as "wrong", a line for each package that has another version, or lacks its
+      patch.
+    """
+    has: dict[str, Any] = run_probe(runner, "look", {"packages": list(pins), "folder": folder})
+    versions = has["versions"]
+    has["wrong"] = [
+        f"{name} {versions[name] or 'missing'} instead of {version}"
+        for name, version in pins.items()
+        if versions[name] != version
+    ]
+    if "horovod" in pins and versions["horovod"] == pins["horovod"]:
+        program = "import horovod; horovod.built_for"
+        if runner.run([runner.node.python, "-P", "-c", program]).status != 0:
+            has["wrong"].append("horovod without the patch of install_horovod.sh")
+    return has
 
 
 class Installer:
@@ -74,8 +88,8 @@ class Installer:
         binary = Path(uv.find_uv_bin()).read_bytes()
         self._uv, self._uv_digest = gzip.compress(binary, 1), hashlib.sha256(binary).hexdigest()
 
-    def set_up(self, runner: CommandRunner) -> str:
-        """Sets up a machine; returns one line about it.
+    def set_up(self, runner: CommandRunner) -> None:
+        """Sets up a machine, and says so.
 
         Copies the project, and creates a virtual environment unless the CSV names an
         interpreter. Installs the packages of the machine's role, and Horovod if needed, unless all
@@ -93,16 +107,13 @@ class Installer:
             # With the time of now (-m): Python takes a .pyc for a file of its time and size.
             _run(runner, ["tar", "-x", "-z", "-m", "-f", "-", "--no-same-owner"], self._project)
         is_own = node.is_local or node.python != REMOTE_PYTHON
-        if not is_own and (not self._has_environment(runner) or wrong_packages(runner, pins)):
+        if not is_own and (not _has_environment(runner) or look(runner, pins)["wrong"]):
             wanted = requirements.of_role(role, self._root, self._extras)
             self._install(runner, wanted, with_horovod)
-        if wrong := wrong_packages(runner, pins):
+        if wrong := look(runner, pins)["wrong"]:
             advice = f"; {_by_hand(node, wrong)}" if is_own else " after the installation"
             raise ClusterError(f"{node.name}: {node.python} has {', '.join(wrong)}{advice}")
-        return f"ready: {len(pins)} packages as pinned, in {node.workdir}"
-
-    def _has_environment(self, runner: CommandRunner) -> bool:
-        return runner.run([runner.node.python, "-c", ""]).status == 0
+        _say(node, f"ready: {len(pins)} packages as pinned, in {node.workdir}")
 
     def _install(self, runner: CommandRunner, wanted: Sequence[str], with_horovod: bool) -> None:
         """Installs packages in the pinned versions, in a virtual environment."""
@@ -114,15 +125,14 @@ class Installer:
                 " Debian: apt-get install cmake g++ python3-dev"
             )
         self.copy_uv(runner)
-        if not self._has_environment(runner):
+        if not _has_environment(runner):
             versions = f">={_OLDEST},<3.{requirements.PYTHON_VERSIONS[1][1] + 1}"
             venv = [_UV, "venv", "--quiet", "--clear", "--no-python-downloads", _VENV]
             done = runner.run([*venv, "--python", versions], timeout_s=_LONG_S)
             if done.status != 0:
-                reason = " ".join(done.stderr.decode(errors="replace").split())
                 raise ClusterError(
-                    f"{node.name}: {reason}; install Python {_OLDEST} to {_NEWEST} there, or name"
-                    " its interpreter in the column python"
+                    f"{node.name}: {done.stderr.decode(errors='replace')}; install Python {_OLDEST}"
+                    f" to {_NEWEST} there, or name its interpreter in the column python"
                 )
         _say(node, "installing the packages ...")
         what = ["-c", CONSTRAINTS, *wanted, *(["pip"] if with_horovod else [])]
@@ -136,8 +146,7 @@ class Installer:
                 _watch(runner, [python, "-m", "ensurepip"])
                 _watch(runner, [*pip, *what])
             except ClusterError as by_pip:
-                reason = str(by_pip).removeprefix(f"{node.name}: ")
-                raise ClusterError(f"{by_uv}; with pip: {reason}") from None
+                raise ClusterError([*by_uv.problems, *by_pip.problems]) from None
         if with_horovod:
             _say(node, "compiling Horovod ...")
             script = "impala_tf/cluster/install_horovod.sh"
@@ -148,11 +157,19 @@ class Installer:
         machine = runner.run(["uname", "-sm"]).text.strip()
         if machine != f"{platform.system()} {platform.machine()}":
             raise ClusterError(
-                f"{runner.node.name}: a machine of another kind ({machine}): create the environment"
+                f"{runner.name}: a machine of another kind ({machine}): create the environment"
                 " there by hand, and name its interpreter in the column python"
             )
         if not runner.run(["sha256sum", "--", _UV]).text.startswith(self._uv_digest):
             _run(runner, ["sh", "-c", _TAKE_UV, _UV], self._uv)
+
+
+def _say(node: NodeSpec, text: str) -> None:
+    print(f"{node.name}: {text}", flush=True)
+
+
+def _has_environment(runner: CommandRunner) -> bool:
+    return runner.run([runner.node.python, "-c", ""]).status == 0
 
 
 def _run(
@@ -161,7 +178,7 @@ def _run(
     """Runs a command. Raises ClusterError, with the cause, if it fails."""
     done = runner.run(command, stdin, _LONG_S, in_workdir)
     if done.status != 0:
-        raise ClusterError(f"{runner.node.name}: {done.last_line}")
+        raise ClusterError(f"{runner.name}: {done.last_line}")
 
 
 def _watch(runner: CommandRunner, command: list[str]) -> None:
@@ -170,22 +187,7 @@ def _watch(runner: CommandRunner, command: list[str]) -> None:
     lines = (line.decode(errors="replace").strip() for line in running.output)
     last = collections.deque(filter(None, lines), maxlen=_LAST_LINES)
     if running.finish() != 0:
-        raise ClusterError(f"{runner.node.name}: {' '.join(last)}")
-
-
-def wrong_packages(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
-    """Returns a line for each package that has another version, or lacks its patch."""
-    versions = run_probe(runner, "look", {"packages": list(pins), "folder": "/"})["versions"]
-    lines = [
-        f"{name} {versions[name] or 'missing'} instead of {version}"
-        for name, version in pins.items()
-        if versions[name] != version
-    ]
-    if "horovod" in pins and versions["horovod"] == pins["horovod"]:
-        program = "import horovod; horovod.built_for"
-        if runner.run([runner.node.python, "-P", "-c", program]).status != 0:
-            lines.append(f"horovod {pins['horovod']} without the patch of install_horovod.sh")
-    return lines
+        raise ClusterError(f"{runner.name}: {' '.join(last)}")
 
 
 def _by_hand(node: NodeSpec, wrong: Sequence[str]) -> str:

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from impala_tf.cluster.machines import Machines, connected, try_all
+from impala_tf.cluster.machines import Machines, connected, on_all
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.state import NodeState
-from impala_tf.cluster.plan import NodeSpec
+from impala_tf.cluster.plan import columns
 from impala_tf.cluster.record import Record, load
 from impala_tf.cluster.runner import NO_WORKDIR, ClusterError, CommandRunner
 from impala_tf.logdir import Logdir
@@ -39,13 +38,13 @@ COLUMNS = (
 )
 Status = Mapping[str, Any]
 """The status.json of a learner."""
-_TABLE_WIDTH = 140
+_LEAST_WIDTH = 140  # leaves room for a detail; a narrower terminal wraps the lines
 _LOOK_S = 15.0
 # Prints files; '' for a file that does not exist.
 _CAT = r'for f; do cat -- "$f" 2>/dev/null; printf "\0"; done'
 _FOLLOW_S = 2.0
 _FINAL = ("stopped", "done", "failed")  # states of a learner: `monitoring.status_file`
-_STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": "red"}
+_STYLES = {"state": "bold", "running": "green", "finished": "green", "failed": "red"}
 
 
 class Seen(NamedTuple):
@@ -78,28 +77,18 @@ class Run(NamedTuple):
 # --- a run in a terminal ---
 
 
-def wide_console() -> Console:
-    """Returns a console for tables. A narrow terminal wraps lines instead of cutting them."""
-    return Console(width=max(Console().width, _TABLE_WIDTH))
-
-
-def print_run(
-    run: Run, console: Console | None = None, names: Iterable[str] = (), problems: bool = False
-) -> None:
-    """Prints sums, progress and a table of processes.
+def print_run(run: Run, names: Iterable[str] = (), problems: bool = False) -> None:
+    """Prints sums, progress and a line for each process, cut to the terminal's width.
 
     Args:
       run: the run.
-      console: where. Default: standard output.
       names: the processes in the table. Default: all. The sums are always those of all.
       problems: whether the table has only what somebody has to look at.
     """
-    console = console or wide_console()
-    _print_lines(console, summary(run))
-    rows = _chosen(run, names, problems)
-    if rows:
-        console.print(_table_of(rows))
-    _print_lines(console, [*([] if rows else ["no process needs attention"]), *run.problems])
+    console, rows = Console(), _chosen(run, names, problems)
+    table = _table(rows, console) if rows else [Text("no process needs attention")]
+    for line in [*map(Text, summary(run)), *table, *map(Text, run.problems)]:
+        console.print(line, soft_wrap=True)
 
 
 def summary(run: Run) -> list[str]:
@@ -127,10 +116,8 @@ def progress(status: Status, is_there: bool) -> str:
     """
     was = "" if is_there or status["state"] in _FINAL else "was "
     frames, total = status["environment_frames"], status["total_environment_frames"]
-    parts, row = (
-        [f"{was}{status['state']}: {frames:,} of {total:,} frames"],
-        status.get("row") or {},
-    )
+    row = status.get("row") or {}
+    parts = [f"{was}{status['state']}: {frames:,} of {total:,} frames"]
     if (mean := row.get("episode_return_mean")) is not None:
         parts.append(f"mean return {mean:,.2f}")
     if is_there and (limit := bottleneck_of(row)):
@@ -142,27 +129,24 @@ def rows_of(run: Run) -> list[list[str]]:
     """Returns the cells of every process; see COLUMNS."""
     measured = _measured(run)
     heard = [actor for each in run.statuses.values() for actor in each.get("actors", ())]
-    troubles = {actor["name"]: actor.get("trouble", "") for actor in heard}
+    notes = {actor["name"]: [actor.get("trouble", "")] for actor in heard}
     statuses = {f"learner-{rank}": status for rank, status in run.statuses.items()}
+    notes |= {name: list(status.get("notes", ())) for name, status in statuses.items()}
     rows = []
     for seen in run.processes:
-        state, status = seen.state, statuses.get(seen.name, {})
-        notes = [*status.get("notes", ()), troubles.get(seen.name, "")]
-        restarts = "" if state is None else str(state.restarts)
+        state, said = seen.state, notes.get(seen.name, [])
         up, numbers = "", ["", "", ""]
         if state is None or seen.detail:
             details = [seen.detail]
         elif seen.word == "running":
-            details = [*_troubles(status, seen.now_unix_s), *notes]
+            details = [*_troubles(statuses.get(seen.name, {}), seen.now_unix_s), *said]
             details = details if any(details) else [state.detail]
-            up = (
-                ""
-                if not state.started_unix_s
-                else _duration(seen.now_unix_s - state.started_unix_s)
-            )
+            if state.started_unix_s:
+                up = _duration(seen.now_unix_s - state.started_unix_s)
             numbers = measured.get(seen.name, numbers)
         else:
-            details = [state.detail, *notes]
+            details = [state.detail, *said]
+        restarts = "" if state is None else str(state.restarts)
         detail = "; ".join(filter(None, details))
         rows.append([seen.name, seen.host, seen.word, up, restarts, *numbers, detail])
     return rows
@@ -187,18 +171,14 @@ def _rank(row: Sequence[str]) -> int:
     return 0
 
 
-def _table_of(rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=column != "detail")  # the others stay whole beside it
-    for row in rows:
-        table.add_row(*map(Text, row), style=_STYLES.get(row[2]))  # not as markup
-    return table
-
-
-def _print_lines(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+def _table(rows: Sequence[Sequence[str]], console: Console) -> list[Text]:
+    all_rows = [COLUMNS, *rows]
+    lines = []
+    for row, line in zip(all_rows, columns(all_rows).splitlines(), strict=True):
+        lines.append(Text(line, _STYLES.get(row[2], "")))
+        if console.is_terminal:
+            lines[-1].truncate(max(console.width, _LEAST_WIDTH), overflow="ellipsis")
+    return lines
 
 
 def _troubles(status: Status, now_unix_s: float) -> Iterator[str]:
@@ -221,24 +201,25 @@ def _troubles(status: Status, now_unix_s: float) -> Iterator[str]:
 def _measured(run: Run) -> dict[str, list[str]]:
     """Returns {name: [agent steps/s, parameter lag, last contact]}, as the learners say."""
     now_s = {seen.name: seen.now_unix_s for seen in run.processes}
-    found: dict[str, list[str]] = {}
-
-    def note(name: str, rate: float | None, lag: float | None, contact: str) -> None:
-        shown = ["" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}"]
-        found[name] = [*shown, contact or found.get(name, [""] * 3)[2]]
-
+    found = {}
     for rank, status in run.statuses.items():
         now = now_s.get(f"learner-{rank}", 0.0)
         written = f"{_duration(now - status.get('updated_unix_s', now))} ago"
-        found.setdefault(f"learner-{rank}", ["", "", ""])[2] = written
+        found[f"learner-{rank}"] = ["", "", written]
         for each in status.get("actors", ()):
             contact = f"{_duration(now - each['last_contact_unix_s'])} ago"
-            note(each["name"], each["agent_steps_per_s"], each["parameter_lag"], contact)
-        row = status.get("row")  # learner 0 knows the rates of all learners
-        for each in status.get("learners") or ([{"learner": 0, **row}] if row else []):
-            rate, lag = each["agent_steps_per_s"], each.get("policy_lag_mean")
-            note(f"learner-{each['learner']}", rate, lag, "")
+            found[each["name"]] = [*_numbers(each, "parameter_lag"), contact]
+    status = run.statuses.get(0, {})  # learner 0 knows the rates of all learners
+    row = status.get("row")
+    for each in status.get("learners") or ([{"learner": 0, **row}] if row else []):
+        name = f"learner-{each['learner']}"
+        found[name] = [*_numbers(each, "policy_lag_mean"), found.get(name, [""])[-1]]
     return found
+
+
+def _numbers(measured: Mapping[str, Any], lag_name: str) -> tuple[str, str]:
+    rate, lag = measured["agent_steps_per_s"], measured.get(lag_name)
+    return "" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}"
 
 
 def _duration(seconds: float) -> str:
@@ -260,29 +241,19 @@ def run_in(logdir: Path, is_there: bool, hosts: Mapping[str, str] | None = None)
       is_there: whether its job is running. If not, its processes may have been killed.
       hosts: {node: where it is} of those that answer, if the engine knows that.
     """
-    nodes, known = files.read_states(logdir), hosts or {}
-    seen = [
-        see(
-            each,
-            known.get(node.node, ""),
-            node.now_unix_s,
-            is_there and (hosts is None or node.node in hosts),
-        )
-        for node in nodes
-        for each in node.processes.values()
-    ]
+    known, seen = hosts or {}, []
+    for node in files.read_states(logdir):
+        answers = is_there and (hosts is None or node.node in hosts)
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(node.now_unix_s))
+        for each in node.processes.values():
+            is_known = answers or each.state in (*OVER, "left")
+            word, detail = (each.state, "") if is_known else (f"was {each.state}", f"last seen {at}")
+            host = known.get(node.node, "")
+            seen.append(Seen(each.name, host, word, each, node.now_unix_s, detail))
     path = Logdir(logdir).status()
     status = parse_status(path.read_text(errors="replace")) if path.is_file() else None
     seen.sort(key=lambda each: (not is_learner(each.name), len(each.name), each.name))
     return Run(seen, {0: status} if status else {})
-
-
-def see(state: ProcessState, host: str, now_unix_s: float, is_there: bool = True) -> Seen:
-    """Returns a process as its machine has seen it at that time; see `run_in`."""
-    if is_there or state.state in (*OVER, "left"):
-        return Seen(state.name, host, state.state, state, now_unix_s)
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_unix_s))
-    return Seen(state.name, host, f"was {state.state}", state, now_unix_s, f"last seen {at}")
 
 
 # --- a run over SSH ---
@@ -301,10 +272,6 @@ class Look(NamedTuple):
     """{rank: status} of the machine's learners that have written one."""
 
 
-Looks = Mapping[str, Look | ClusterError]
-"""{name of a machine: its state, or why it is not known}."""
-
-
 def show_status(
     logdir: Path, follow: bool = False, targets: tuple[str, ...] = (), problems: bool = False
 ) -> int:
@@ -319,29 +286,37 @@ def show_status(
     Raises:
       ConfigError: a target is not of this run.
     """
-    record, console = load(logdir), wide_console()
+    record = load(logdir)
     names = set().union(*map(record.plan.processes_called, targets))
     with (
         connected([], record.passwords()) as machines,
-        Live(console=console, auto_refresh=False, transient=True) as live,
+        Live(auto_refresh=False, transient=True) as live,
     ):
-        run = run_of(record, _look_at_all(record, machines))
-        while follow:
-            if console.is_terminal:  # Live cuts off what the terminal has no lines for
+        while True:
+            run = _look_at_all(record, machines)
+            if not follow:
+                break
+            if live.console.is_terminal:  # Live cuts off what the terminal has no lines for
                 rows = sorted(_chosen(run, names, problems), key=_rank)
-                live.update(Group(Text("\n".join(summary(run))), _table_of(rows)), refresh=True)
+                live.update(
+                    Group(*map(Text, summary(run)), *_table(rows, live.console)), refresh=True
+                )
             else:  # there, Live shows nothing
-                print_run(run, console, names, problems)
-                console.print()
+                print_run(run, names, problems)
+                print()
             time.sleep(_FOLLOW_S)
             record = load(logdir)
-            run = run_of(record, _look_at_all(record, machines))
-    print_run(run, console, names, problems)
+    print_run(run, names, problems)
     return 1 if run.problems else 0
 
 
-def run_of(record: Record, looks: Looks) -> Run:
-    """Returns a run, from looks at all of its machines."""
+def _look_at_all(record: Record, machines: Machines) -> Run:
+    looks = on_all(record.plan.nodes, lambda node: look(machines.runner(node), record))
+    return run_of(record, looks)
+
+
+def run_of(record: Record, looks: Mapping[str, Look | ClusterError]) -> Run:
+    """Returns a run, from {name of a machine: its state, or why it is not known}."""
     seen, there = [], [each for each in looks.values() if isinstance(each, Look)]
     for process in record.plan.processes:
         name, host, at = process.name, process.node, looks[process.node]
@@ -360,20 +335,6 @@ def run_of(record: Record, looks: Looks) -> Run:
         f"{len(there)} of {len(looks)} machine(s) answer",
         [str(each) for each in looks.values() if isinstance(each, ClusterError)],
     )
-
-
-def _look_at_all(record: Record, machines: Machines) -> Looks:
-    """Looks at all machines in parallel, and logs in to those that are not connected yet."""
-
-    def look_at(node: NodeSpec) -> Look:
-        runner = machines.found.get(node.name)
-        if runner is None or isinstance(runner, ClusterError):
-            runner = machines.connect([node])[node.name]
-        if isinstance(runner, ClusterError):
-            raise runner
-        return look(runner, record)
-
-    return try_all(record.plan.nodes, lambda node: node.name, look_at)
 
 
 def look(runner: CommandRunner, record: Record) -> Look:

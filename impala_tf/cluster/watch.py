@@ -70,9 +70,7 @@ class Watcher:
         self.machines = machines
         self.states: dict[str, ProcessState] = {}
         self.notes: list[str] = []
-        self.joining: dict[str, CommandRunner] = {}
         self.is_over = threading.Event()
-        self.closing = threading.Event()
         self.failure: BaseException | None = None
         self.status: Status | None = None
         self._display = make_display(lambda: self.status)
@@ -94,7 +92,7 @@ class Watcher:
         except KeyboardInterrupt:
             pass  # the run itself continues
         finally:
-            self.closing.set()
+            self.is_over.set()
             running = where_it_runs(self.launcher, self.machines)
             self._display.stop(final or f"left running: {running}")
         return status
@@ -117,9 +115,7 @@ class Watcher:
     def _ended(self) -> tuple[dict[str, ProcessState], float]:
         """Returns the processes whose end is that of the run, and how long to wait for others."""
         plan = self.launcher.record.plan
-        over = {
-            name: each for name, each in sorted(dict(self.states).items()) if each.state in OVER
-        }
+        over = {n: each for n, each in sorted(dict(self.states).items()) if each.state in OVER}
         learners = {name: each for name, each in over.items() if is_learner(name)}
         all_over = len(learners) == len(plan.learner_hosts)
         # When learner 0 is over, the run is; learners on lost machines may never say so.
@@ -136,7 +132,7 @@ class Watcher:
         """Ends what is left of the run; returns the exit status and the last line."""
         record, logdir = self.launcher.record, self.launcher.logdir
         self.is_over.set()
-        on_all(list(self.joining.values()), self.launcher.cancel)
+        on_all(self.machines.reached(), self.launcher.cancel)  # one may be joining
         answers = end_processes(record, self.machines.reached(), close=False)
         for line in [*left_running(answers), *lost_work(answers, logdir)]:
             self._display.note(line)
@@ -162,95 +158,71 @@ class _Machine(threading.Thread):
         self._watcher = watcher
         self._node = node
         found = watcher.machines.found[node.name]
-        self._is_absent = isinstance(found, ClusterError)
-        """Whether it has not joined the run yet, or has lost it."""
-        self._trouble = str(found) if self._is_absent else ""  # the launch has reported it
-        self._gone_since_s: float | None = None
+        self._is_late = isinstance(found, ClusterError)
+        """Whether it has not joined the run yet."""
+        self._trouble = str(found) if self._is_late else ""  # the launch has reported it
+        self._seen_s = time.monotonic()
         self._is_silent = False
         """Whether no supervisor runs there: it has rebooted, or all was killed."""
 
     def run(self) -> None:
         watcher, name = self._watcher, self._node.name
-        first = watcher.launcher.record.first_learner()
-        while not watcher.closing.is_set():
-            pause_s = FIRST_LEARNER_S if self._node == first else LOOK_S
+        is_first = self._node == watcher.launcher.record.first_learner()
+        while not watcher.is_over.is_set():
+            pause_s = FIRST_LEARNER_S if is_first else RETRY_S if self._is_late else LOOK_S
             try:
-                has_joined = self._look()
-                if not self._is_absent:
-                    if self._trouble and not has_joined:
-                        watcher.notes.append(f"{name}: reachable again")
+                self._look()
+                if self._trouble and not self._is_late:
+                    watcher.notes.append(f"{name}: reachable again")
                     self._trouble = ""
             except ClusterError as error:
                 if str(error) != self._trouble:
-                    still = "" if self._is_absent else "; its processes may still run"
+                    still = "" if self._is_late else "; its processes may still run"
                     watcher.notes.append(f"{'; '.join(error.problems)}{still}")
                 self._trouble = str(error)
-                pause_s = LOOK_S
             except BaseException as failure:
                 watcher.failure = failure  # the main thread raises it
                 return
-            watcher.closing.wait(RETRY_S if self._is_absent else pause_s)
+            watcher.is_over.wait(pause_s)
 
-    def _look(self) -> bool:
-        """Takes note of the machine's state; returns whether it has just joined the run.
+    def _look(self) -> None:
+        """Takes note of the machine's state, or lets it join the run.
 
         Raises:
-          ClusterError: it cannot be reached, or cannot join.
+          ClusterError: it cannot be reached, cannot join, or has lost the run.
         """
-        machines = self._watcher.machines
-        runner = machines.found[self._node.name]
-        if isinstance(runner, ClusterError):
-            runner = machines.connect([self._node])[self._node.name]
-            if isinstance(runner, ClusterError):
-                raise runner
-        seen = look(runner, self._watcher.launcher.record)
+        watcher, node = self._watcher, self._node
+        runner = watcher.machines.runner(node)
+        seen = look(runner, watcher.launcher.record)
         if seen.state is not None:
-            self._gone_since_s, self._is_absent = None, False
+            self._is_late, self._seen_s = False, time.monotonic()
             self._take_note(seen)
-            return False
-        self._gone_since_s = self._gone_since_s or time.monotonic()
-        if not self._is_absent and time.monotonic() - self._gone_since_s < GONE_S:
-            return False
-        return self._join(runner)
-
-    def _join(self, runner: CommandRunner) -> bool:
-        """Starts the processes of a machine that has not joined the run, or has lost it."""
-        watcher, name = self._watcher, self._node.name
-        record = load(watcher.launcher.logdir)  # `add` may have added actors since
-        if record.run_id != watcher.launcher.record.run_id:
-            return False  # a later launch has taken the run over
-        if self._node.name == record.first_learner().name:
-            self._is_absent = True
-            restart = user_commands.frontend(
-                "restart", f"--logdir={watcher.launcher.logdir}", _LEADER
-            )
+        elif self._is_late:
+            self._join(runner)
+        elif time.monotonic() - self._seen_s > GONE_S:
+            logdir = f"--logdir={watcher.launcher.logdir}"
             raise ClusterError(
-                f"{name}: {self._node.logdir} has nothing of the run any more (a disk that is not"
-                f" mounted?); when its files are there, {restart} starts it again"
+                f"{node.name}: {node.logdir} has nothing of the run any more (a disk that is not"
+                " mounted?); when its files are there, or of actors also without them,"
+                f" {user_commands.frontend('restart', logdir, node.name)} starts it again"
             )
+
+    def _join(self, runner: CommandRunner) -> None:
+        """Starts the processes of a machine that has not joined the run."""
+        watcher = self._watcher
         leader = watcher.states.get(_LEADER)
         if leader is None or leader.state in OVER:
-            return False  # no run to join, or it is not known yet whether there is one
-        if forgotten := {each.name for each in record.plan.on(self._node)} & watcher.states.keys():
-            watcher.notes.append(
-                f"{name}: has nothing of the run any more; starting it there again"
-            )
-        for process in forgotten:
-            del watcher.states[process]
-        self._is_absent = True
-        watcher.joining[name] = runner
+            return  # no run to join, or it is not known yet whether there is one
+        record = load(watcher.launcher.logdir)  # `add` may have added actors since
+        if record.run_id != watcher.launcher.record.run_id or watcher.is_over.is_set():
+            return  # a later launch has taken the run over
         try:
-            if watcher.is_over.is_set():  # `_result` does not know that this machine is joining
-                return False
             Launcher(record, watcher.launcher.logdir).bring_in(runner)
         except ClusterError as error:
-            watcher.machines.found[name] = error
+            watcher.machines.found[runner.name] = error
             raise
-        finally:
-            del watcher.joining[name]
-        self._is_absent = False
-        watcher.notes.append(f"{name}: joined the run")
-        return True
+        self._is_late, self._trouble, self._seen_s = False, "", time.monotonic()
+        watcher.notes.append(f"{runner.name}: joined the run")
 
     def _take_note(self, seen: Look) -> None:
         watcher, name = self._watcher, self._node.name

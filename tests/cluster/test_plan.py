@@ -1,7 +1,6 @@
 """The plan of a launch: which process runs where, with which flags."""
 
 import dataclasses
-import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -103,7 +102,7 @@ def test_the_whole_plan():
     )  # fmt: skip
 
 
-def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatch):
+def test_a_learner_that_listens_on_loopback_only_is_refused(monkeypatch):
     """Debian's /etc/hosts has 127.0.1.1 for the machine's own name; actors elsewhere would wait."""
     answer = {"windows": [], "running": [], "taken": [], "foreign": [], "workdir": "", "logdir": "",
               "run": {}, "has_files": False, "lacks_horovod": False}  # fmt: skip
@@ -111,10 +110,10 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
     def check(rows, loopback):
         asked = mock.Mock(return_value={**answer, "loopback": loopback})
         monkeypatch.setattr(launch, "ask_agent", asked)
-        record = launch.new_record(plan_of(rows), GIVEN)
-        first = record.first_learner()
+        plan = plan_of(rows)
+        node = plan.machine_called(plan.processes[0].node)
         try:
-            launch.Launcher(record, tmp_path, b"code").check(mock.Mock(node=first))
+            launch.check(plan, mock.Mock(node=node), Path("logs"), "w.csv")
         finally:
             assert asked.call_args.args[2]["names"] == [rows[0].ip]
 
@@ -223,19 +222,6 @@ def test_a_missing_or_damaged_record_is_named(tmp_path):
         load(tmp_path)
 
 
-def test_names_are_looked_up_at_once(monkeypatch):
-    """Without an answer of the DNS, each takes seconds, and a launch said nothing for minutes."""
-    together = threading.Barrier(4)
-
-    def is_here(host):
-        together.wait(10)
-        return host == "c"
-
-    monkeypatch.setattr(plans, "is_here", is_here)
-    four = [Row(2, "learner", "a", 8001), *(Row(3, "actor", host) for host in "bcda")]
-    assert [node.name for node in plan_of(four).nodes] == ["a", "b", "this machine", "d"]
-
-
 def test_learners_without_a_port_to_meet_at_are_refused():
     learners = [("10.0.0.1", 65535, "a"), ("10.0.0.2", 8001, "b")]
     with pytest.raises(ConfigError, match="tf_port: 65535 is too high"):
@@ -283,7 +269,7 @@ def test_what_is_probably_a_mistake_is_named():
     actor, away = (Row(3, "actor", "127.0.0.1", ssh_port=port) for port in (2201, 2202))
     assert plans.warnings(plan_of([learner, actor])) == []
     (line,) = plans.warnings(plan_of([learner, actor, away]))
-    assert "learner-0 is at 127.0.0.1, which is another machine on 127.0.0.1:2202" in line
+    assert "learner-0 is at 127.0.0.1, out of reach" in line
     two = [Row(2, "learner", host, 8001) for host in ("10.0.0.1", "10.0.0.2")]
     (line,) = plans.warnings(plan_of([*two, Row(4, "actor", "10.0.0.1")]))
     assert "learner-1 would train nothing" in line

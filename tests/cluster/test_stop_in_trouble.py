@@ -28,7 +28,7 @@ def test_a_run_that_is_starting_can_be_stopped(run, capfd, monkeypatch):
     said = capfd.readouterr()
     assert statuses == [0]
     assert said.out == "stopped: no process of the run is left on 1 machine(s)\n"
-    assert "\nthe launch was stopped; launch the run again, which resumes it\n" in said.err
+    assert "\nthe launch was stopped; launch it again to resume the run\n" in said.err
     assert windows() == []
     monkeypatch.setattr(Launcher, "start", start)
     assert run.launch(detach=True) == 0, "a later launch is refused, too"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.cluster import doctor
+from impala_tf.cluster import runner
 from impala_tf.cluster.plan import NodeSpec
 from impala_tf.cluster.runner import LocalRunner
 from impala_tf.config import cores_here, memory_here
@@ -77,11 +77,11 @@ def test_the_doctor_asks_a_machine_for_its_containers_limits(
 ) -> None:
     """Its text is sent there, so nothing of this process is known."""
     made = groups("0::/\n", **{"cpu.max": "100000 100000", "memory.max": "5000000"})
-    source = doctor.PROBE
+    source = runner.PROBE
     for name, path in zip(("/sys/fs/cgroup", "/proc/self/cgroup"), made, strict=True):
         assert source.count(f'"{name}"') == 1
         source = source.replace(f'"{name}"', f'"{path}"')
-    monkeypatch.setattr(doctor, "PROBE", source)
+    monkeypatch.setattr(runner, "PROBE", source)
     node = NodeSpec("gpu7", "", True, str(tmp_path), "python3", "logs")
-    seen = doctor.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
+    seen = runner.run_probe(LocalRunner(node), "look", {"packages": [], "folder": "/"})
     assert (seen["cores"], seen["memory_bytes"]) == (1, 5_000_000)

@@ -1,5 +1,8 @@
 """A machine for `frontend setup`, behind an sshd."""
 
+import contextlib
+import io
+
 from impala_tf.cluster.node.state import ProcessSpec
 from impala_tf.cluster.plan import Plan
 from impala_tf.cluster.remote import SshRunner
@@ -21,7 +24,10 @@ class Setup:
         return Installer(self.plan, extras, self.root)
 
     def run(self, extras=()):
-        return self.installer(extras).set_up(self.runner)
+        """Sets the machine up; returns the last line that this prints."""
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.installer(extras).set_up(self.runner)
+        return said.getvalue().splitlines()[-1]
 
     def version(self, package):
         code = f"import importlib.metadata as m; print(m.version('{package}'))"
