@@ -93,7 +93,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("host", metavar="HOST", nargs="?", help="the machine of the supervisor")
     option = add_of_run("stop", _stop, "stop the processes of a run, and nothing else")
     option("target", metavar="NAME|HOST", nargs="?", help=f"{target}; default: the whole run")
-    option("--timeout_s", type=float, default=STOP_S, help=f"how long to wait; default: {STOP_S:g}")
+    option("--timeout_s", type=float, help=f"how long to wait; default: {STOP_S:g}")
     option = add_of_run("restart", _over_ssh(operate.restart, "target"), f"restart {target}")
     option("target", metavar="NAME|HOST", help=target)
     add_of_run("add", _over_ssh(operate.add), "start the actors of rows added to the workers CSV")
@@ -177,7 +177,8 @@ def _logs(options: Options) -> int:
 
 
 def _stop(options: Options) -> int:
-    run = _found(options, "target")
+    run = _found(options, "target", "--timeout_s")
     if run.name != SSH:
         return run.engine.stop(run.job)
-    return operate.stop(run.job, options.target, options.timeout_s)
+    timeout_s = STOP_S if options.timeout_s is None else options.timeout_s
+    return operate.stop(run.job, options.target, timeout_s)

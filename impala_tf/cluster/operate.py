@@ -80,15 +80,17 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
         of_learners = [r for r in runners if learners and plan.role(r.node) == "learner"]
         first = end_processes(record, of_learners, learners, timeout_s, close=False)
         then = end_processes(record, runners, names, timeout_s)
-    lines = problems({**machines.found, **cancelled}) + left_running(then)
+    lines = problems({**machines.found, **cancelled})
+    for name, answer in good(first).items():
+        if not isinstance(last := then[name], ClusterError):
+            then[name] = {**last, "stopped": {**answer["stopped"], **last["stopped"]}}
+    lines += bad_ends(then, logdir)
     if away := [n for n, r in {**machines.found, **then}.items() if isinstance(r, ClusterError)]:
         lines.append(f"{', '.join(away)}: processes may still run there; stop the run again")
-    lines += lost_work(first, logdir) + lost_work(then, logdir)
     if names is not None:
         again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
         return report(lines, f"stopped {', '.join(sorted(names))}; {again} starts them again")
-    stopped = [each["stopped"] for answers in (first, then) for each in good(answers).values()]
-    has_run = cancelled or any(stopped)
+    has_run = cancelled or any(each["stopped"] for each in good(then).values())
     done = "stopped: no process of the run is left" if has_run else "nothing was running"
     return report(lines, f"{done} on {len(plan.nodes)} machine(s)")
 
@@ -100,31 +102,23 @@ def _processes_called(plan: Plan, target: str) -> set[str]:
     return names | grouped if names & grouped else names
 
 
-def left_running(answers: Mapping[str, Answer | ClusterError]) -> list[str]:
-    """Returns one line for each process that `end_processes` could not stop, or actor it killed."""
+def bad_ends(answers: Mapping[str, Answer | ClusterError], logdir: Path) -> list[str]:
+    """Returns one line for each process that `end_processes` could not stop, or that ended badly.
+
+    That is a learner which may not have saved, and an actor which had to be killed.
+    """
     lines = problems(answers)
     for host, answer in good(answers).items():
-        lines += [
-            f"{host}: {name} is still running (pid {pid})" for name, pid in answer["left"].items()
-        ]
-        lines += [
-            f"{host}: {name} did not stop in time and was killed"
-            for name, status in answer["stopped"].items()
-            if status == -signal.SIGKILL and not is_learner(name)
-        ]
-    return lines
-
-
-def lost_work(answers: Mapping[str, Answer | ClusterError], logdir: Path) -> list[str]:
-    """Returns one line for each learner that may not have saved before `end_processes` ended it."""
-    lines = []
-    for host, answer in good(answers).items():
+        for name, pid in answer["left"].items():
+            lines.append(f"{host}: {name} is still running (pid {pid})")
         for name, status in answer["stopped"].items():
             if is_learner(name) and (status is None or status not in ENDED_AS_TOLD):
-                # Its supervisor was dead, or could not write it to a full disk.
+                # None: its supervisor was dead, or could not write it to a full disk.
                 how = "how it ended is not known" if status is None else describe(status)
                 logs = user_commands.frontend("logs", f"--logdir={logdir}", name)
                 lines.append(f"{host}: {name}: {how}; {MAY_BE_LOST}; see {logs}")
+            elif status == -signal.SIGKILL:
+                lines.append(f"{host}: {name} did not stop in time and was killed")
     return lines
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from impala_tf.cluster.launch import Launcher, end_processes, where_it_runs
 from impala_tf.cluster.machines import Machines, connected, on_all, problems
-from impala_tf.cluster.operate import MAY_BE_LOST, left_running, lost_work
+from impala_tf.cluster.operate import MAY_BE_LOST, bad_ends
 from impala_tf.cluster.plan import NodeSpec
 from impala_tf.cluster.record import load
 from impala_tf.cluster.runner import ClusterError, CommandRunner
@@ -134,7 +134,7 @@ class Watcher:
         self.is_over.set()
         on_all(self.machines.reached(), self.launcher.cancel)  # one may be joining
         answers = end_processes(record, self.machines.reached(), close=False)
-        for line in [*left_running(answers), *lost_work(answers, logdir)]:
+        for line in bad_ends(answers, logdir):
             self._display.note(line)
         bad = {name: each for name, each in ended.items() if each.state not in ENDED_WELL}
         lost = {n: each for n, each in ended.items() if each.exit_status not in ENDED_AS_TOLD}

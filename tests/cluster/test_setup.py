@@ -70,24 +70,6 @@ def test_pip_installs_what_uv_does_not_find(home, small_project, tmp_path):
         made.runner.close()
 
 
-def test_uv_is_sent_once_and_whole(setup, tmp_path):
-    setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
-    installer = setup.installer()
-    installer.copy_uv(setup.runner)
-    uv = tmp_path / "there; $(touch x)" / ".uv" / "uv"
-    assert uv.read_bytes() == Path(find_uv_bin()).read_bytes()
-    written = uv.stat().st_ino
-    installer.copy_uv(setup.runner)
-    assert uv.stat().st_ino == written, "it went twice"
-
-
-def test_why_a_machine_does_not_take_a_large_file_is_said(setup):
-    setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
-    setup.runner.run(["touch", ".uv"])
-    with pytest.raises(ClusterError, match=r"node1: mkdir: .*\.uv"):
-        setup.run()
-
-
 @pytest.mark.faults
 def test_a_full_disk_is_one_line(setup, small_project, tmp_path):
     for number in range(9):
