@@ -247,7 +247,9 @@ def run_in(logdir: Path, is_there: bool, hosts: Mapping[str, str] | None = None)
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(node.now_unix_s))
         for each in node.processes.values():
             is_known = answers or each.state in (*OVER, "left")
-            word, detail = (each.state, "") if is_known else (f"was {each.state}", f"last seen {at}")
+            word, detail = (
+                (each.state, "") if is_known else (f"was {each.state}", f"last seen {at}")
+            )
             host = known.get(node.node, "")
             seen.append(Seen(each.name, host, word, each, node.now_unix_s, detail))
     path = Logdir(logdir).status()

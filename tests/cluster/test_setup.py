@@ -7,10 +7,8 @@ import socket
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
-from uv import find_uv_bin
 
 from impala_tf.cluster import requirements
 from impala_tf.cluster.plan import REMOTE_PYTHON
