@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import posixpath
 import secrets
@@ -76,6 +77,9 @@ def _check(plan: Plan, runner: CommandRunner, logdir: Path, csv: str) -> list[Fi
     few = memory_gib < 0.8 * needed_gib, memory_gib < 1.5 * needed_gib
     full = not has["writable"] or free_gib < 0.5, free_gib < 5
     disk = f"{free_gib:.1f} GiB free under" if has["writable"] else "cannot write to"
+    for host in (host for host, port in plan.served_by(node) if not port and _is_public(host)):
+        text = f"{host} is public, and traffic between learners is not encrypted"
+        findings.append(("Gloo traffic", "warning", text))
     return [
         *findings,
         ("packages", _level(bool(wrong)), "; ".join(wrong) or f"{len(pins)} as pinned"),
@@ -83,6 +87,13 @@ def _check(plan: Plan, runner: CommandRunner, logdir: Path, csv: str) -> list[Fi
         ("memory", _level(*few), f"{memory_gib:.1f} GiB; it takes {needed_gib:.2g} GiB or more"),
         ("disk", _level(*full), f"{disk} {has['folder']}"),
     ]
+
+
+def _is_public(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return False
 
 
 def _reach(plan: Plan, runners: Sequence[CommandRunner]) -> dict[str, list[Finding]]:

@@ -223,8 +223,8 @@ def revoke(logdir: Path, host: str) -> int:
     news = {"credentials": {certificates.REVOKED: names}}
     learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
     with connected([*learners, node], record.passwords()) as machines:
-        told = [runner for runner in machines.reached() if runner.node != node]
-        shut_out = [runner for runner in machines.reached() if runner.node == node]
+        told = [runner for runner in machines.reached() if runner.name != node.name]
+        shut_out = [runner for runner in machines.reached() if runner.name == node.name]
         results = on_all(told, lambda runner: ask_agent(runner, "revoke", news))
         ended = end_processes(record, shut_out, is_final=False)
         lines = problems(machines.found) + problems(results) + problems(ended)

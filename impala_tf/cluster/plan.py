@@ -129,7 +129,8 @@ class Plan(NamedTuple):
         Raises:
           ConfigError: there is no such process or machine.
         """
-        if names := {each.name for each in self.processes if target in (each.name, each.node)}:
+        hosts = [node.name for node in self.nodes if target in (node.name, node.ssh_host)]
+        if names := {p.name for p in self.processes if p.name == target or p.node in hosts}:
             return names
         known = ", ".join(spans(process.name for process in self.processes))
         machines = ", ".join(node.name for node in self.nodes)
@@ -138,12 +139,13 @@ class Plan(NamedTuple):
         )
 
     def machine_called(self, name: str) -> NodeSpec:
-        """Returns the machine called `name`. Raises ConfigError if there is none."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        names = ", ".join(node.name for node in self.nodes)
-        raise ConfigError(f"{name}: no such machine; this run has {names}")
+        """Returns the machine called `name`. Raises ConfigError if there is none, or several."""
+        nodes = [node for node in self.nodes if node.name == name]
+        nodes = nodes or [node for node in self.nodes if node.ssh_host == name]
+        if len(nodes) != 1:
+            names = ", ".join(node.name for node in nodes or self.nodes)
+            raise ConfigError(f"{name}: not the name of one machine; this run has {names}")
+        return nodes[0]
 
 
 def plan_of(

@@ -25,15 +25,6 @@ def test_a_python_that_says_something_else_first_is_named(tmp_path, ask):
     assert not isinstance(caught.value, NotSetUpError)
 
 
-def test_an_interpreter_without_a_package_needs_setup(tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho \"No module named 'grpc'\" >&2\nexit 1\n")
-    python.chmod(0o755)
-    node = NodeSpec("gpu7", "", True, str(tmp_path), str(python), "logs")
-    with pytest.raises(NotSetUpError, match="gpu7: No module named 'grpc'"):
-        ask_agent(LocalRunner(node), "check", {})
-
-
 def test_a_machine_that_is_lost_while_it_listens_does_not_hide_the_findings(
     run, capfd, monkeypatch
 ):

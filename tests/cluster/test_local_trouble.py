@@ -61,8 +61,8 @@ def test_an_installation_without_paramiko_has_all_that_needs_no_ssh(tmp_path):
     csv = tmp_path / "w.csv"
     csv.write_text("job,ip,tf_port\nlearner,10.0.0.1,8001\nactor,10.0.0.2,\n")
     program = (
-        "import sys; sys.modules['paramiko'] = None; from impala_tf.cluster import main;"
-        " sys.exit(main.main(sys.argv[1:]))"
+        "import sys; sys.modules['paramiko'] = None; from impala_tf.cluster import cluster_main;"
+        " sys.exit(cluster_main.main(sys.argv[1:]))"
     )
     words = ["doctor", f"--workers_csv_path={csv}"]
     done = subprocess.run(

@@ -194,6 +194,22 @@ def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, ca
     assert living_pids(run.node()) == {}
 
 
+def test_the_same_stop_ends_what_is_left_once_the_machine_answers(run, one_is_missing, capfd):
+    one_is_missing.touch()
+    assert run.launch(detach=True) == 0
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
+    one_is_missing.unlink()
+    assert run.command("stop", "--timeout_s=20") == 1
+    assert f"{NOBODY}: processes may still run there; stop the run" in capfd.readouterr().err
+    assert "stopped cleanly" not in run.log("actor-2")
+    one_is_missing.touch()
+    assert run.launch(detach=True) == 1, "a launch beside what is left"
+    said = capfd.readouterr().err
+    assert f"{NOBODY}:" in said and "is in use by" in said and "stop --logdir=" in said
+    assert run.command("stop", "--timeout_s=20") == 0
+    assert "stopped cleanly" in run.log("actor-2")
+
+
 def add_learner(run, place):
     header, *rows = run.csv.read_text().splitlines()
     rows.insert(place, f"learner,127.0.0.1,8002,,{run.project},{sys.executable},{NOBODY}")
