@@ -22,7 +22,6 @@ from impala_tf.config.limits import checked
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
 """What a line on standard error that reports wrong flags begins with."""
-_MODE = re.compile(r"--mode=(\w+)")
 _RESOLVED = ("train", "describe", "benchmark")
 _OF_RUNS = ("test", "report", "export")
 _PRINTING = ("-h", "--help", "--help_all", "--help-all", "--version")
@@ -64,7 +63,7 @@ def read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 
     A flag that may be repeated collects its values; otherwise, the last one counts. None stands for
     a request for the default, such as --agent_name=auto. Words that are no flags are the folders of
-    the runs that --mode=test, report or export reads. Raises ConfigError: one line for every word
+    the runs that impala test, report or export reads. Raises ConfigError: one line for every word
     that is not a flag, or has a value of the wrong type.
     """
     try:
@@ -197,7 +196,5 @@ def _versions() -> str:
 def fail(error: ConfigError) -> int:
     """Prints one line per problem to standard error; returns the exit status of invalid input."""
     for problem in error.problems:
-        if user_commands.is_impala():
-            problem = _MODE.sub(r"impala \1", problem)
         print(f"{program()}: {problem}", file=sys.stderr)
     return 2

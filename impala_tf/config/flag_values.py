@@ -206,7 +206,7 @@ def meant(name: str) -> str:
     """Returns the end of a message that there is no such flag: the one that may be meant."""
     name = name.lower().replace("-", "_").removeprefix("no_")
     if name in FLAGS["mode"].choices:
-        return f"; did you mean --mode={name}?"
+        return f"; did you mean impala {name}?"
     if name in OTHER_NAMES:
         return f"; did you mean --{OTHER_NAMES[name]}?"
     long_enough = len(name) >= _SHORTEST_BEGINNING

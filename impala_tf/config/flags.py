@@ -180,7 +180,7 @@ class EnvironmentConfig:
     Cobbe et al. (2020) measure generalisation after training on 200 easy or 500 hard levels."""
     start_level: Annotated[int, NOT_NEGATIVE] = 0
     """Procgen: the first level, a seed. The levels are --start_level to
-    --start_level + --num_levels - 1; --mode=test also plays on the levels after these."""
+    --start_level + --num_levels - 1; impala test also plays on the levels after these."""
 
     def __post_init__(self) -> None:
         # A name that was read from a file may end with a newline.
@@ -359,7 +359,7 @@ class ProcessConfig:
     step together; needs --inference=learner. Except with none, a batch is one unroll of every
     environment. ppo is always at least trajectory."""
     device: Annotated[Literal["auto", "cpu", "gpu"], PLAYER, Short("train")] = "auto"
-    """Where learners and --mode=test compute. Actors always use the CPU.
+    """Where learners and impala test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
     job_name: Annotated[Literal["", "learner", "actor", "evaluator"], HERE, USER, COMMAND] = ""
     """Run one process of a cluster by hand (docs/by_hand.md). The first learner starts
@@ -426,7 +426,7 @@ class ClusterConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """--mode=test, and games while training (--eval_every)."""
+    """impala test, and games while training (--eval_every)."""
 
     SCOPE: ClassVar[Scope] = PLAYER | RESUMED
     test_num_episodes: Annotated[int, POSITIVE, Short("test", "export")] = 10
@@ -437,14 +437,14 @@ class EvaluationConfig:
     checkpoint: Annotated[Literal["newest", "best"], Short("test", "export")] = "newest"
     """Checkpoint to play or export. best: the one with the highest mean return."""
     video: Annotated[bool, Short("test")] = False
-    """Also write an mp4 of one game to the logdir. Only with --mode=test."""
+    """Also write an mp4 of one game to the logdir. Only with impala test."""
     trust_level_module: Annotated[bool, HERE, USER, Short("test", "report", "export")] = False
     """Import the Python modules that the run in --logdir names, such as those of its level, network
-    or algorithm. Their code runs on this machine, so --mode=test, report and export ask first.
+    or algorithm. Their code runs on this machine, so impala test, report and export ask first.
     Also use all flags of the file in --config: modules, --end_command, --mirror, machines."""
     to: Annotated[str | None, USER, Short("report", "export")] = None
     """export: a new folder for others: a model card with curve and evaluation, a model that plays
-    without TensorFlow (--mode=test --logdir=FOLDER), and a SavedModel. The Hugging Face hub takes
+    without TensorFlow (impala test --logdir=FOLDER), and a SavedModel. The Hugging Face hub takes
     it as it is. It plays --test_num_episodes games for the card. Default: LOGDIR/export.
     report: where report.html, report.md and report.csv are written. Default: the --logdir; if there
     are several, runs/report."""

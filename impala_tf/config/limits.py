@@ -56,7 +56,7 @@ def _mode_problems(flags: dict[str, Any]) -> list[str]:
     """Returns problems of what is done, and of where its results are."""
     mode, logdir, lines = flags["mode"], flags["logdir"], []
     if mode == "report" and not logdir:
-        lines.append("--mode=report: needs --logdir of a run, or of a folder of runs")
+        lines.append("impala report: needs --logdir of a run, or of a folder of runs")
     elif logdir == "":
         lines.append("--logdir=: is empty; name a folder, or leave the flag out")
     elif logdir and logdir.startswith("~"):
@@ -64,9 +64,9 @@ def _mode_problems(flags: dict[str, Any]) -> list[str]:
     elif logdir and "://" in logdir:
         lines.append(f"--logdir={logdir}: must be a folder; --mirror=URL copies a run elsewhere")
     if flags["video"] and mode != "test":
-        lines.append("--video: films a trained agent; give --mode=test --logdir=DIR --video")
+        lines.append("--video: films a trained agent; give impala test --logdir=DIR --video")
     if flags["to"] is not None and mode not in ("export", "report"):
-        lines.append("--to: is where --mode=export or report writes; leave it out here")
+        lines.append("--to: is where impala export or report writes; leave it out here")
     if flags["synchronization"] == "step" and flags["inference"] != "learner":
         lines.append("--synchronization=step: needs --inference=learner, as all share one network")
     return lines

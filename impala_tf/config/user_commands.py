@@ -1,6 +1,6 @@
 """Commands that are printed for the user, ready to be pasted into the terminal.
 
-They name the interpreter that runs this process, and paths that are right in the current folder.
+They name programs as the user's shell finds them, and paths that are right in the current folder.
 This runs with any Python 3, because the user may have started the wrong one.
 """
 
@@ -59,29 +59,32 @@ def is_impala() -> bool:
 
 
 def python(*words: str) -> str:
-    """Returns this interpreter with arguments, such as '.venv/bin/python -m frontend status'."""
+    """Returns this interpreter with arguments, such as '.venv/bin/python -m pip list'."""
     return _command(Path(sys.executable), words)
 
 
-def run_experiment(*flags: str) -> str:
-    """Returns the command that runs `impala` with flags, or run_experiment.py in a checkout."""
-    if IS_CHECKOUT and not is_impala():
-        return python(in_current_folder(PROJECT / SCRIPT), *flags)
-    modes = [flag for flag in flags if flag.startswith("--mode=")]
-    command = modes[-1].partition("=")[2] if modes else "train"
-    return installed("impala", command, *(flag for flag in flags if flag not in modes))
+def impala(command: str, *words: str) -> str:
+    """Returns a command of `impala`, with its flags.
+
+    In a checkout that nobody has installed, it is one of run_experiment.py.
+    """
+    is_there = Path(sys.executable).with_name("impala").exists() or shutil.which("impala")
+    if is_there or not IS_CHECKOUT:
+        return installed("impala", command, *words)
+    if command == "cluster":
+        return python("-m", "frontend", *words)
+    mode = () if command == "train" else (f"--mode={command}",)
+    return python(in_current_folder(PROJECT / SCRIPT), *mode, *words)
 
 
 def frontend(*words: str) -> str:
-    """Returns the command that runs the launcher with arguments."""
+    """Returns a command of the launcher, with its arguments."""
     words = tuple(
         f"{flag}={in_current_folder(Path(value))}" if flag == "--logdir" else word
         for word in words
         for flag, _, value in [word.partition("=")]
     )
-    if IS_CHECKOUT and not is_impala() and in_current_folder(PROJECT) == ".":
-        return python("-m", "frontend", *words)  # no other folder has this module
-    return installed("impala", "cluster", *words)
+    return impala("cluster", *words)
 
 
 def installed(program: str, *words: str) -> str:

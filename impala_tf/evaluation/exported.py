@@ -1,4 +1,4 @@
-"""The folder that `--mode=export` writes, and an agent that acts with its model.
+"""The folder that `impala export` writes, and an agent that acts with its model.
 
 It does not need TensorFlow: LiteRT runs the network, as it does for actors.
 """

@@ -1,4 +1,4 @@
-"""--mode=describe: the layers and parameters of an agent, without a run."""
+"""impala describe: the layers and parameters of an agent, without a run."""
 
 from __future__ import annotations
 

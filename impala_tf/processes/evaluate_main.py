@@ -1,4 +1,4 @@
-"""The evaluation process: --mode=test."""
+"""The evaluation process: impala test."""
 
 from __future__ import annotations
 

@@ -112,17 +112,17 @@ def _print_next_commands(training: LocalTraining) -> None:
     given, logdir = training.given, training.logdir
     resume = configs.to_flags(given.replace(logdir=str(logdir.path)))
     if not files.checkpoints(logdir.checkpoints):
-        print("to start again:", user_commands.run_experiment(*resume))
+        print("to start again:", user_commands.impala("train", *resume))
         return
-    test = ["--mode=test", f"--logdir={logdir.path}"]
+    test = [f"--logdir={logdir.path}"]
     if training.spec.renders:
         test.append("--video")
     if trained_flags.own_modules(given):
         test.append("--trust_level_module")  # this run has imported it already
     last = status_file.read_status(logdir.status(), status_file.PATIENCE_S)
     if last is not None and last["state"] != "done":
-        print("to resume:  ", user_commands.run_experiment(*resume))
-    print("to evaluate:", user_commands.run_experiment(*test))
+        print("to resume:  ", user_commands.impala("train", *resume))
+    print("to evaluate:", user_commands.impala("test", *test))
     print("curves:     ", user_commands.installed("tensorboard", "--logdir", str(logdir.path)))
 
 

@@ -117,7 +117,7 @@ def read(logdir: Logdir) -> dict[str, Any]:
     """
     if logdir.is_exported:
         raise ConfigError(
-            f"--logdir={logdir.path}: holds an exported agent, which only plays, with --mode=test;"
+            f"--logdir={logdir.path}: holds an exported agent, which only plays, with impala test;"
             " give the folder of a run (its config.yaml repeats its run: --config=FILE)"
         )
     try:

@@ -1,4 +1,4 @@
-"""--mode=report: a page, Markdown and CSV about the runs in --logdir."""
+"""impala report: a page, Markdown and CSV about the runs in --logdir."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""--mode=export --to=FOLDER: an agent as a folder for others, such as the Hugging Face hub."""
+"""impala export --to=FOLDER: an agent as a folder for others, such as the Hugging Face hub."""

@@ -46,7 +46,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "expression",
     [
-        "run_experiment('--version')",
+        "impala('train', '--version')",
         "frontend('--version')",
         "installed('pip', '--version')",
         "python('-m', 'pip', '--version')",
@@ -56,20 +56,33 @@ def test_a_printed_command_can_be_pasted(expression: str, activated: bool, folde
     path = f"{BIN}:{os.defpath}" if activated else os.defpath
     command = printed(expression, folder, path)
     assert pasted(command, folder, path).startswith(("impala_tf ", "pip "))
-    assert command.startswith(("python", "pip", "impala")) == activated or "frontend" in expression
-    assert "run_experiment.py" not in command or folder != PROJECT or str(PROJECT) not in command
+    assert command.startswith(("python", "pip", "impala")) == activated
 
 
 def test_in_the_project_commands_are_short() -> None:
-    python = Path(sys.executable)
-    shown = python.relative_to(PROJECT) if python.is_relative_to(PROJECT) else python
-    run, install = (
-        printed(expression, PROJECT, os.defpath)
-        for expression in ("run_experiment('--logdir=a b')", "install_extra('worlds')")
+    shown = BIN.relative_to(PROJECT) if BIN.is_relative_to(PROJECT) else BIN
+    assert printed("impala('test', '--logdir=a b')", PROJECT, os.defpath) == (
+        f"{shown}/impala test '--logdir=a b'"
     )
-    impala = f"{shown.parent}/impala train '--logdir=a b'"  # if it is that of this checkout
-    assert run in (f"{shown} run_experiment.py '--logdir=a b'", impala)
-    assert install == f"{shown} -m pip install -c impala_tf/constraints.txt -e '.[worlds]'"
+    assert printed("install_extra('worlds')", PROJECT, os.defpath) == (
+        f"{shown}/python -m pip install -c impala_tf/constraints.txt -e '.[worlds]'"
+    )
+
+
+def test_a_checkout_without_the_command_names_its_script(tmp_path: Path) -> None:
+    venv.create(tmp_path, with_pip=False)
+    code = "from impala_tf.config.user_commands import impala as i; print(i('test'), i('cluster'))"
+    environment = {"PYTHONPATH": str(PROJECT), "PATH": os.defpath}
+    done = subprocess.run(
+        [tmp_path / "bin" / "python", "-c", code],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    python = f"{tmp_path}/bin/python"
+    expected = f"{python} run_experiment.py --mode=test {python} -m frontend\n"
+    assert done.stdout == expected, done.stderr
 
 
 @pytest.mark.parametrize("words", [["run_experiment.py", "--seed=1"], ["-m", "frontend"]])

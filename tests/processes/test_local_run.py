@@ -56,7 +56,7 @@ def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
     assert float(last["episode_return_mean"]) > 150
     assert status(logdir)["state"] == "done"
     assert re.search(r"done: 320,\d{3} of 320,000 frames", printed)
-    assert f"to evaluate: {user_commands.run_experiment('--mode=test')}" in printed
+    assert f"to evaluate: {user_commands.impala('test')}" in printed
     assert list((logdir / "tensorboard").glob("events.*"))
     config = json.loads((logdir / "config.json").read_text())
     assert config["flags"]["seed"] == 7
@@ -191,9 +191,9 @@ def test_a_run_that_is_stopped_saves_a_checkpoint_and_says_how_to_resume(start, 
     stop(run)
     if stop is press_ctrl_c:
         out, _ = run.process.communicate(timeout=120)
-        assert f"to resume:   {user_commands.run_experiment()}" in out
+        assert f"to resume:   {user_commands.impala('train')}" in out
         assert f"--logdir={logdir}" in out
-        assert f"to evaluate: {user_commands.run_experiment('--mode=test')}" in out
+        assert f"to evaluate: {user_commands.impala('test')}" in out
     assert run.process.wait(120) == 0
     assert status(logdir)["state"] == "stopped"
     frames = int(rows(logdir)[-1]["environment_frames"])

@@ -69,7 +69,7 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     if not given["join"] or given["job_name"] or given["workers_csv_path"]:
         return given
     if given["mode"] != "train":
-        raise ConfigError(f"--join: trains; leave it out with --mode={given['mode']}")
+        raise ConfigError(f"--join: trains; leave it out with impala {given['mode']}")
     place = _place(environment)
     named = split(given["learner_hosts"])
     learners: int = given["num_learners"] or len(named) or place.learners
