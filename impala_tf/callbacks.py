@@ -1,4 +1,8 @@
-"""The base class of your callbacks: --callbacks=my_module:MyCallback."""
+"""The base class of your callbacks: in Python callbacks=[MyCallback()], else --callbacks=mine:My.
+
+What other libraries have as ready-made callbacks are flags here: `stop_at_return`, `eval_every`,
+`video_every`, `checkpoint_interval_s`, `max_hours`; in Python, `show=True` prints the progress.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from typing import Any
 class Callback:
     """Follows what the first learner does. Subclasses override the methods that they need.
 
-    It is created without arguments, in the learner's process. Calls take the learner's time, so
-    keep `on_update` short. If a method raises, the run writes a checkpoint and ends with status 2.
+    A class is made without arguments, in the learner's process; an instance that `train` was given
+    is copied there. Calls take the learner's time, so keep `on_update` short. If a method raises,
+    the run writes a checkpoint and ends with status 2.
     """
 
     stopping = False

@@ -23,7 +23,7 @@ FRONTEND = [
     ".".join(path.relative_to(PROJECT).with_suffix("").parts)
     for path in PROJECT.glob("impala_tf/cluster/**/[a-z]*.py")
 ]
-PICKLES = PROJECT / "impala_tf" / "api" / "levels.py"
+PICKLES = PROJECT / "impala_tf" / "api" / "objects.py"
 """Writes a function of a notebook to a module, which users consent to import; reads none."""
 HEAVY = {"tensorflow", "sonnet", "horovod", "keras"}
 

@@ -9,19 +9,24 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.lib import recfunctions
 
-from impala_tf.api import levels
-from impala_tf.config import ConfigError, flags_of, python_values
+from impala_tf.api import objects
+from impala_tf.callbacks import Callback
+from impala_tf.config import Algorithm, ConfigError, flags_of, python_values
 from impala_tf.config.flags import COMMAND
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status_file
 from impala_tf.processes.local_run import LocalTraining, display_of
 
+if TYPE_CHECKING:
+    from impala_tf.api.arguments import TrainArguments
+
+AnyCallback = Callback | type[Callback]
 _FINAL = ("stopped", "done", "failed")
+_FLAGS = {"level": "level_name", "agent": "agent_name"}  # those of other names
 
 
 class RunFailed(RuntimeError):  # noqa: N818  # reads well in users' code
@@ -111,8 +116,8 @@ class Run:
 
     @property
     def end_reason(self) -> str:
-        """What ended the run before its last frame: a flag or a callback; '' if nothing did."""
-        return self._end_reason
+        """What ended the run before its last frame: an argument or a callback; '' if nothing."""
+        return python_values.of_arguments(self._end_reason)
 
     def metrics(self) -> Any:
         """Returns the rows of metrics.csv so far; impala_tf/monitoring/metrics.py explains them.
@@ -122,7 +127,14 @@ class Run:
           field for each column, also for those of your callbacks. NaN means no value.
         """
         logdir = Logdir(self.logdir)
-        return _table(_with_callbacks(_records(logdir.metrics), _records(logdir.callback_metrics)))
+        table, of_callbacks = _columns(logdir.metrics), _columns(logdir.callback_metrics)
+        frames = table.get("environment_frames", ())
+        lines = list(zip(*of_callbacks.values(), strict=True))
+        values = {(at, name): value for at, name, value in lines}
+        for name in dict.fromkeys(name for _, name, _ in lines):
+            column = np.array([values.get((at, name), np.nan) for at in frames])
+            table.setdefault(str(name), column)
+        return _table(table)
 
     def evaluations(self) -> Any:
         """Returns the rows of evaluation.csv so far; None without `eval_every`.
@@ -131,7 +143,7 @@ class Run:
           The same types as `metrics`; columns of text, such as level_name, are objects.
         """
         path = Logdir(self.logdir).evaluations
-        return _table(_records(path)) if path.exists() else None
+        return _table(_columns(path)) if path.exists() else None
 
     def stop(self) -> None:
         """Stops the run, which writes a checkpoint, and waits until it has ended.
@@ -197,7 +209,14 @@ class Run:
 
 @python_values.errors_name_arguments()
 def train(
-    level: str | Callable[..., Any], *, wait: bool = True, show: bool | None = None, **flags: Any
+    level: str | Callable[..., Any],
+    *,
+    agent: str | Callable[[], Any] | None = None,
+    algorithm: str | Algorithm | None = None,
+    callbacks: str | AnyCallback | Sequence[str | AnyCallback] = (),
+    wait: bool = True,
+    show: bool | None = None,
+    **flags: Unpack[TrainArguments],
 ) -> Run:
     """Trains an agent on this machine, in processes of their own.
 
@@ -205,24 +224,34 @@ def train(
     (Ctrl-C, a notebook's stop button) stops the run, which writes a checkpoint, and raises
     KeyboardInterrupt; interrupting it twice kills the run.
 
+    Classes, functions and records that are at the top level of a module are imported from there by
+    the run's processes. What is defined in a script or a notebook, and every instance, is written
+    to a module in the logdir with cloudpickle.
+
     Args:
-      level: a level's name; or a function or class that makes a Gymnasium environment. One of a
-        script or a notebook is written to a module in the logdir.
+      level: a level's name; or a function or class that makes a Gymnasium environment.
+      agent: a network's name; or a class or function that makes a torso, a Sonnet module.
+      algorithm: an algorithm's name; or a record, as `ALGORITHM` in examples/own_algorithm.py.
+      callbacks: classes or instances of `Callback`. The learner's process calls a copy of an
+        instance: what it returns and prints arrives in `Run.metrics` and in the learner's log, but
+        its attributes here do not change.
       wait: whether to wait until the run has ended. If not, it stops when this process ends.
       show: whether to print the progress. Default: `wait`.
       flags: flags of the command line, such as `total_environment_frames=1_000_000`.
 
     Raises:
-      ConfigError: flags, a level or a logdir that cannot be used; nothing was started.
+      ConfigError: flags, an object or a logdir that cannot be used; nothing was started.
       RunFailed: the run failed (only if `wait`).
     """
-    if levels.CHILD_VARIABLE in os.environ:
+    if objects.CHILD_VARIABLE in os.environ:
         raise ConfigError(
             "train: the processes of a run import the file that calls train, which a flag names;"
             " put the call under: if __name__ == '__main__':"
         )
+    named: dict[str, Any] = {"level": level, "agent": agent, "algorithm": algorithm}
+    named |= {"callbacks": callbacks, "level_wrappers": flags.pop("level_wrappers", ())}
     show = wait if show is None else show
-    run = Run(_training(level, flags), show)
+    run = Run(_training(named, dict(flags)), show)
     if wait and not run.over:
         try:
             run.wait()
@@ -237,59 +266,61 @@ def train(
     return run
 
 
-def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTraining:
-    """Returns a run that has claimed its folder, ready to start."""
+def _training(named: dict[str, Any], flags: dict[str, Any]) -> LocalTraining:
+    """Returns a run that has claimed its folder, ready to start.
+
+    Args:
+      named: {argument: object, text, or a sequence of these}.
+      flags: the other arguments.
+    """
+    level, agent = named["level"], named["agent"]
+    if not (isinstance(level, str) or callable(level)):
+        raise ConfigError(
+            f"level={level!r}: must be a level's name, or a function or class that makes an"
+            " environment"
+        )
+    is_made = not isinstance(agent, type) and hasattr(agent, "trainable_variables")
+    if agent is not None and (is_made or not (isinstance(agent, str) or callable(agent))):
+        raise ConfigError(
+            f"agent={agent!r}: must be a network's name, or a class or function that makes a torso"
+        )
     if refused := [name for name in ("level_name", *flags_of(COMMAND)) if name in flags]:
         raise ConfigError([f"--{name}: train does not take it" for name in refused])
-    named = levels.level_of(level)
-    given = python_values.given({**flags, "level_name": named.name})
-    training = LocalTraining(given)
+    own = objects.Objects()
+    for argument, value in named.items():
+        several = value if isinstance(value, list | tuple) else (value,)
+        if several and value is not None:
+            names = [own.name(argument, each) for each in several]
+            flags[_FLAGS.get(argument, argument)] = ",".join(names)
+    training = LocalTraining(python_values.given(flags))
     training.claim()
+    folder = training.logdir.path
     try:
-        levels.write(named, training.logdir.path)
-        training.environment = named.environment(training.logdir.path)
+        own.write(folder)
+        training.environment = objects.environment(folder)
     except BaseException:
         training.close()
         raise
+    objects.TRAINED_HERE.add(folder.resolve())
     return training
 
 
-def _with_callbacks(table: np.ndarray, lines: np.ndarray) -> np.ndarray:
-    """Returns a table with columns for the metrics that callback_metrics.csv has."""
-    if not len(table) or not len(lines):
-        return table
-    values = {(line["environment_frames"], line["name"]): line["value"] for line in lines}
-    names = [name for name in dict.fromkeys(lines["name"]) if name not in table.dtype.names]
-    frames = table["environment_frames"]
-    columns = [np.array([values.get((at, name), np.nan) for at in frames]) for name in names]
-    appended: np.ndarray = recfunctions.append_fields(
-        table, list(map(str, names)), columns, usemask=False, asrecarray=True
-    )
-    return appended
-
-
-def _table(table: np.ndarray) -> Any:
-    """Returns the rows of a CSV file as `Run.metrics` does."""
+def _table(columns: dict[str, np.ndarray]) -> Any:
+    """Returns columns as `Run.metrics` does."""
     try:
         import pandas
     except ImportError:
-        return table
-    return pandas.DataFrame.from_records(table)
+        types = [(name, column.dtype) for name, column in columns.items()]
+        return np.rec.fromarrays(list(columns.values()), types) if types else np.recarray(0, [])
+    return pandas.DataFrame(columns)
 
 
-def _records(path: Path) -> np.ndarray:
-    """Returns the rows of a CSV file as a record array; columns of text are objects."""
-    text = (
-        path.read_text(encoding="utf-8") if path.exists() else ""
-    )  # missing at the start of a run
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    """Returns the columns of a CSV file, which may be missing; those of text are objects."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     text = text[: text.rfind("\n") + 1]  # the last line may be incomplete
     names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
-    columns = [_column(cells) for cells in zip(*rows, strict=True)] or [np.zeros(0)] * len(names)
-    types = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
-    table = np.empty(len(rows), types)
-    for name, column in zip(names, columns, strict=True):
-        table[name] = column
-    return table.view(np.recarray)
+    return {name: _column([row[at] for row in rows]) for at, name in enumerate(names)}
 
 
 def _column(cells: Sequence[str]) -> np.ndarray:

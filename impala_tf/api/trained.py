@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import gymnasium
 import numpy as np
 from gymnasium import Space
 
 from impala_tf.agents.interface import Policy
+from impala_tf.api.objects import TRAINED_HERE
 from impala_tf.config import AGENTS, ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.batched import LIFE_LOST
@@ -20,6 +21,9 @@ from impala_tf.processes import evaluate_main, players, trained_flags
 from impala_tf.processes.common import seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import EnvOutput
+
+if TYPE_CHECKING:
+    from impala_tf.api.arguments import EvaluateArguments
 
 
 class Agent:
@@ -118,8 +122,8 @@ class Agent:
         return _Followed(level.env, level.repeats, self)
 
     def _make_level(self) -> suites.Level:
-        trained_flags.use_modules_of(self._player.logdir.path, self._player.config.environment)
         environment = self._player.config.environment
+        trained_flags.use_modules_of(self._player.logdir.path, suites.modules(environment))
         return suites.make_single(environment, self._player.spec, _seed(self._player))
 
     def _check(self, observation: Any) -> None:
@@ -196,7 +200,7 @@ def load(
       logdir: the run's logdir, or the folder.
       checkpoint: for a run, which checkpoint. best: the one with the highest mean return.
       trust_level_module: whether to import modules that the run names for its level, torso or
-        algorithm. Their code runs here.
+        algorithm. Their code runs here. A run that this process trained is trusted.
 
     Raises:
       ConfigError: there is no agent, it learned several levels, or one of its modules is not
@@ -207,8 +211,9 @@ def load(
 
 
 def _given_for(logdir: str | os.PathLike[str], checkpoint: str, trust: bool, **flags: Any) -> Given:
-    """Returns the flags of --mode=test."""
+    """Returns the flags of `impala test`."""
     of_test = {"mode": "test", "logdir": logdir, "checkpoint": checkpoint}
+    trust = trust or Path(logdir).resolve() in TRAINED_HERE
     return python_values.given(dict(**flags, **of_test, trust_level_module=trust))
 
 
@@ -257,7 +262,7 @@ def evaluate(
     policy: Literal["sampled", "greedy"] = "sampled",
     checkpoint: Literal["newest", "best"] = "newest",
     trust_level_module: bool = False,
-    **flags: Any,
+    **flags: Unpack[EvaluateArguments],
 ) -> Evaluation:
     """Plays whole games with the agent of a run, and writes evaluation.json there.
 

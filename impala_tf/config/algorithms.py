@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -119,7 +118,6 @@ class Algorithm:
         return flags
 
 
-@functools.cache
 def algorithm(name: str) -> Algorithm:
     """Returns the record of an algorithm; `name` is a key of ALGORITHMS, or module:NAME.
 

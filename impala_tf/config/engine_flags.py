@@ -74,7 +74,7 @@ def problems(flags: dict[str, Any]) -> list[str]:
             " --workers_csv_path, give each learner a row"
         )
     if engine and flags["mode"] != "train":
-        lines.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
+        lines.append(f"--engine={engine}: trains; leave it out with impala {flags['mode']}")
     if engine == "ssh" and not flags["workers_csv_path"]:
         lines.append("--engine=ssh: name the machines with --workers_csv_path=FILE")
     if engine == "slurm" and learners > 1 and not flags["slurm_actors"]:

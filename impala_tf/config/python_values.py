@@ -22,9 +22,14 @@ def errors_name_arguments() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        error.problems = [_FLAG.sub(_argument, line) for line in error.problems]
+        error.problems = [of_arguments(line) for line in error.problems]
         error.args = ("\n".join(error.problems),)
         raise
+
+
+def of_arguments(text: str) -> str:
+    """Returns a text about flags, --num_actors=2, as one about arguments, num_actors=2."""
+    return _FLAG.sub(_argument, text)
 
 
 def _argument(flag: re.Match[str]) -> str:

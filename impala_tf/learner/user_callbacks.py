@@ -116,19 +116,20 @@ class UserCallbacks:
 
 
 def load(run: RunConfig) -> list[Callback]:
-    """Returns the user's callbacks.
+    """Returns the user's callbacks; a name is that of a class, or of an instance.
 
     Raises:
       ConfigError: a callback cannot be made.
     """
     made = []
     for name in plug_ins.split(run.callbacks):
-        cls = plug_ins.load("callbacks", name)
-        if not (isinstance(cls, type) and issubclass(cls, Callback)):
-            what = "must be a subclass of impala_tf.callbacks.Callback"
-            raise ConfigError(f"--callbacks={name}: {what}")
+        named = plug_ins.load("callbacks", name)
         try:
-            made.append(cls())
+            callback = named() if isinstance(named, type) else named
         except (Exception, SystemExit) as error:
             raise ConfigError(f"--callbacks={name}: raised {plug_ins.raised(error)}") from error
+        if not isinstance(callback, Callback):
+            what = "must be a subclass of impala_tf.callbacks.Callback, or an instance of one"
+            raise ConfigError(f"--callbacks={name}: {what}")
+        made.append(callback)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def as_trained(given: Given) -> Given:
       ConfigError: there is no run, or its level's module is not trusted.
     """
     if given["logdir"] is None:
-        raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
+        raise ConfigError(f"impala {given['mode']}: needs --logdir of a run")
     logdir = Logdir(Path(given["logdir"]))
     described = provenance.read(logdir)
     if not described:
@@ -93,20 +93,20 @@ def _trusted(typed: Given, flags: Mapping[str, Any], file: Path) -> Given:
         )
     # A module that the command line names is the user's own, so the folder's copy was not
     # confirmed.
-    use_modules_of(Path(logdir), merged.environment, but=suites.modules(typed.environment))
+    use_modules_of(Path(logdir), modules)
     return merged
 
 
-def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
-    """Makes a trusted folder's modules of the level importable, except `but`.
+def use_modules_of(folder: Path, names: Iterable[str]) -> None:
+    """Makes the user's modules in a trusted folder importable.
 
-    A module that `impala_tf.train` wrote for a function of a notebook may have the same name in
+    A module that `impala_tf.train` wrote for an object of a notebook may have the same name in
     every run, so it is imported again. Others come after those of Python and of the current folder.
     """
-    names = [name for name in suites.modules(environment) if name not in but]
     found = [name for name in names if (folder / f"{name}.py").is_file()]
     if not found:
         return
+    plug_ins.look_in_current_folder()
     sys.path[:] = [each for each in sys.path if each not in _folders_of_modules]
     _folders_of_modules[:] = [str(folder)]
     sys.path.append(str(folder))  # processes of environments inherit it

@@ -1,4 +1,4 @@
-"""--mode=export: exports a folder for others, which the Hugging Face hub accepts."""
+"""impala export: exports a folder for others, which the Hugging Face hub accepts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from impala_tf.evaluation import exported
 from impala_tf.evaluation.exported import About
 from impala_tf.lazy import tf
 from impala_tf.logdir import Logdir
-from impala_tf.processes import evaluate_main, players, provenance
+from impala_tf.processes import evaluate_main, players, provenance, trained_flags
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.players import Player
 from impala_tf.processes.tensorflow_startup import import_tensorflow, select_device, start_xla
-from impala_tf.processes.trained_flags import as_trained
 from impala_tf.reporting import runs
 from impala_tf.reporting.runs import Run
 from impala_tf.sharing import card
@@ -47,7 +46,7 @@ def main(given: Given) -> int:
       ConfigError: the folder is not empty or cannot be written, --logdir has no agent, or LiteRT
         cannot compute its network.
     """
-    trained_as = as_trained(given)
+    trained_as = trained_flags.as_trained(given)
     target = Path(given["to"] or Path(given["logdir"]) / "export")
     _check_free(target)
     # Other machines compute in float32, and LiteRT has no bfloat16.
@@ -63,7 +62,7 @@ def main(given: Given) -> int:
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"written to {target}, {size / 1e6:.2f} MB: {', '.join(_names(target))}")
     trust = ["--trust_level_module"] if suites.modules(config.environment) else []
-    print("to play it:", user_commands.run_experiment("--mode=test", f"--logdir={target}", *trust))
+    print("to play it:", user_commands.impala("test", f"--logdir={target}", *trust))
     return 0
 
 
@@ -116,7 +115,7 @@ def _fill(folder: Path, trained: Player, run: Run, given: Given) -> None:
     (folder / exported.CONFIG).write_text(config_file.text(flags), encoding="utf-8")
     _write_curve(folder, run)
     modules = suites.modules(config.environment)
-    for module in modules:
+    for module in trained_flags.own_modules(Given.of(config)):
         if (path := Path(config.run.logdir) / f"{module}.py").is_file():  # from a notebook
             shutil.copyfile(path, folder / path.name)
     text = card.text(about, run, evaluation, modules, _names(folder))

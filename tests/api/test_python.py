@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import impala_tf as impala
-from impala_tf.api import levels
+from impala_tf.api.objects import Objects
 from impala_tf.config import python_values
 from impala_tf.environments import suites
 from impala_tf.processes import trained_flags
@@ -54,6 +54,9 @@ def test_the_package_offers_its_interface_and_stays_light():
             "level_kwargs={'a': {1, 2}}: ",
         ),
         ("CartPoel-v1", {}, "level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
+        (CARTPOLE, {"agent": 3}, "agent=3: must be a network's name, or a class or function"),
+        (CARTPOLE, {"algorithm": 3}, "algorithm=notebook_int:int: must be a record"),
+        (CARTPOLE, {"callbacks": [3]}, "callbacks=notebook_int:int: must be a subclass"),
         (3, {}, "level=3: must be a level's name, or a function or class that makes an"),
     ],
 )
@@ -72,18 +75,17 @@ def test_functions_of_one_name_are_not_taken_for_each_other(tmp_path):
         def make_level():
             return gymnasium.make(CARTPOLE, max_episode_steps=length)
 
-        return levels.level_of(make_level)
+        return make_level
 
-    environments = {}
     for length in (3, 5):
         (tmp_path / str(length)).mkdir()
-        made = level(length)
-        levels.write(made, tmp_path / str(length))
-        given = impala_given(level_name=made.name)
-        environments[length] = given.environment
+        own = Objects()
+        name = own.name("level", level(length))
+        own.write(tmp_path / str(length))
+    environment = impala_given(level_name=name).environment
     for length in (3, 5, 3):
-        trained_flags.use_modules_of(tmp_path / str(length), environments[length])
-        assert suites.spec(environments[length]).time_limit == length
+        trained_flags.use_modules_of(tmp_path / str(length), suites.modules(environment))
+        assert suites.spec(environment).time_limit == length
     assert sum(str(tmp_path) in each for each in sys.path) == 1
 
 
@@ -91,11 +93,11 @@ def test_a_file_in_a_foreign_run_takes_no_installed_packages_place(tmp_path):
     """Who trusts a run to import a package that is installed has not seen that file."""
     (tmp_path / "minigrid.py").write_text("raise RuntimeError('this must not run')")
     given = impala_given(level_name="minigrid:MiniGrid-Empty-5x5-v0")
-    trained_flags.use_modules_of(tmp_path, given.environment)
+    trained_flags.use_modules_of(tmp_path, ["minigrid"])
     vector_of(given.environment).close()
     assert sys.modules["minigrid"].__file__ != str(tmp_path / "minigrid.py")
     sys.path.remove(str(tmp_path))
-    trained_flags.use_modules_of(tmp_path, given.environment)  # although the path has changed
+    trained_flags.use_modules_of(tmp_path, ["minigrid"])  # although the path has changed
     sys.path.remove(str(tmp_path))
 
 
@@ -186,52 +188,69 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
     assert played.mean > 30
 
     ended = impala.train(CARTPOLE, total_environment_frames=10 * total, stop_at_return=1.0, **flags)
-    reason = "--stop_at_return=1 is reached: the mean return is "
-    assert ended.end_reason.startswith(reason)
-    assert f"\n{reason}" in capfd.readouterr().out
+    assert ended.end_reason.startswith("stop_at_return=1 is reached: the mean return is ")
+    assert f"\n--{ended.end_reason}" in capfd.readouterr().out
 
 
 SCRIPT = """
 import gymnasium
+import sonnet as snt
+import tensorflow as tf
 import impala_tf as impala
+from impala_tf.algorithms.appo import ALGORITHM as APPO
 
 def make(steps=50):
     return gymnasium.make("CartPole-v1", max_episode_steps=steps)
 
-run = impala.train(make, total_environment_frames=5_000, num_actors=1, logdir="run",
-                   level_kwargs='{"steps": 20}')
-print("longest:", max(impala.evaluate("run", 2, trust_level_module=True).lengths))
+class Torso(snt.Module):
+    def __init__(self):
+        super().__init__(name="own")
+        self.layer = snt.Linear(8)
+
+    def __call__(self, observation):
+        return tf.tanh(self.layer(observation))
+
+class Stops(impala.Callback):
+    def __init__(self, frames):
+        self.frames = frames
+
+    def on_row(self, row):
+        if row["environment_frames"] > self.frames:
+            self.stop()
+        return {"wanted": self.frames}
+
+OWN = type(APPO)(**{**vars(APPO), "about": "of one's own"})
+run = impala.train(make, agent=Torso, algorithm=OWN, callbacks=[Stops(1_000), Stops(2_000)],
+                   num_actors=1, logdir="run", level_kwargs={"steps": 20}, metrics_interval_s=1)
+print("wanted:", run.metrics()["wanted"].iloc[-1], run.end_reason)
+print("longest:", max(impala.evaluate("run", 2).lengths), impala.load("run").action_space)
 """
 
 
 @pytest.mark.long
-def test_a_level_that_a_script_or_a_notebook_makes(tmp_path):
+def test_a_level_a_torso_an_algorithm_and_callbacks_of_a_script_or_a_notebook(tmp_path):
     """Its calls need no guard, because no other process imports it; others need consent."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "longest: 20" in done.stdout
-    assert (tmp_path / "run" / "notebook_make.py").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(impala.ConfigError, match="imports the Python module notebook_make"):
-        impala.load(tmp_path / "run")
-
-
-@pytest.mark.long
-def test_a_callback_that_raises_ends_the_run_with_its_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "failing.py").write_text(
-        textwrap.dedent("""
-        from impala_tf import Callback
-
-        class Fails(Callback):
-            def on_row(self, row):
-                raise RuntimeError("no room")
-        """)
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
-    with pytest.raises(impala.ConfigError, match="Fails.on_row raised"):
-        impala.train(CARTPOLE, callbacks="failing:Fails", num_actors=1, logdir=tmp_path / "run",
-                     metrics_interval_s=1.0)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "wanted: 2000.0 callbacks: Stops has called stop()" in done.stdout
+    assert "longest: 20 Discrete(2)" in done.stdout
+    flags = json.loads((tmp_path / "run" / "config.json").read_text())["flags"]
+    assert (flags["agent_name"], flags["algorithm"]) == (
+        "notebook_Torso:Torso",
+        "notebook_OWN:OWN",
+    )
+    for name in ("make", "Torso", "OWN", "Stops", "Stops_"):
+        assert (tmp_path / "run" / f"notebook_{name}.py").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(impala.ConfigError, match="imports the Python module notebook_"):
+        impala.load(tmp_path / "run")
+    assert impala.load(tmp_path / "run", trust_level_module=True).level_name == "notebook_make:make"
 
 
 FLASHES = """
