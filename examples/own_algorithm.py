@@ -3,6 +3,7 @@
     cd examples    # Python finds the module in the current folder
     impala train --level_name=CartPole-v1 --algorithm=own_algorithm:ALGORITHM
 
+In Python: impala_tf.train("CartPole-v1", algorithm=ALGORITHM).
 It imitates its own actions, weighted by exp(advantage / temperature). Targets are IMPALA's V-trace.
 """
 

@@ -1,7 +1,9 @@
 """A callback of one's own: adds two metrics, prints the best return, and ends the run in time.
 
-cd examples    # Python finds the module in the current folder
-impala train --level_name=CartPole-v1 --callbacks=own_callback:Watch
+    cd examples    # Python finds the module in the current folder
+    impala train --level_name=CartPole-v1 --callbacks=own_callback:Watch
+
+In Python: impala_tf.train("CartPole-v1", callbacks=[Watch(minutes=5)]).
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from typing import Any
 
 from impala_tf.callbacks import Callback
 
-MINUTES = 30.0
 GAMES = 100
 
 
 class Watch(Callback):
-    """Is made without arguments, in the process of the first learner."""
+    """Lives in the process of the first learner; --callbacks makes it without arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, minutes: float = 30.0) -> None:
+        self.minutes = minutes
         self.best = float("-inf")
         self.batches = 0
 
@@ -31,7 +33,7 @@ class Watch(Callback):
         """Adds two metrics to callback_metrics.csv and TensorBoard."""
         if row["episode_return_games"] >= GAMES:  # the mean of a few games says little
             self.best = max(self.best, row["episode_return_mean"])
-        if row["wall_time_s"] > 60 * MINUTES:
+        if row["wall_time_s"] > 60 * self.minutes:
             self.stop()
         return {"best_return": self.best, "batches_seen": self.batches}
 

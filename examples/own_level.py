@@ -1,10 +1,10 @@
 """A level of your own: a class that makes a Gymnasium environment, with arguments.
 
     cd examples
-    python ../run_experiment.py --level_name=own_level:Corridor --level_kwargs='{"length": 8}' \
+    impala train --level_name=own_level:Corridor --level_kwargs='{"length": 8}' \
         --level_wrappers=own_level:Impatient --total_environment_frames=200000 \
         --info_metrics=wrong_steps --logdir=../runs/corridor
-    python ../run_experiment.py --mode=test --logdir=../runs/corridor --trust_level_module
+    impala test --logdir=../runs/corridor --trust_level_module
 
 The best return is 1 - 0.01 * (length - 1). The column info/wrong_steps of metrics.csv
 falls to 0.

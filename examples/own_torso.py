@@ -3,6 +3,8 @@
     cd examples    # Python finds the module in the current folder
     impala train --level_name=CartPole-v1 --agent_name=own_torso:SkipTorso
 
+In Python: impala_tf.train("CartPole-v1", agent=SkipTorso).
+
 A torso is a Sonnet module that is made without arguments. It takes float32 [B, D], or images
 [B, H, W, C] scaled to [0, 1], and returns float32 [B, features]. --core=lstm puts an LSTM on it.
 """

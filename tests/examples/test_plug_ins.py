@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tests.helpers.runs import PROJECT
+from tests.helpers.runs import PROJECT, rows
 
 EXAMPLES = PROJECT / "examples"
 RUN = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
@@ -32,9 +32,13 @@ def train(start, folder, *flags, frames=30_000, status=0):
 
 
 @pytest.mark.long
-def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
+def test_a_level_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
+    level = ("--level_name=own_level:Corridor", '--level_kwargs={"length": 8}')
     own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
-    train(start, folder, *own, "--callbacks=own_callback:Watch")
+    also = ("--level_wrappers=own_level:Impatient", "--info_metrics=wrong_steps,steps")
+    out, _ = train(start, folder, *level, *own, *also, "--callbacks=own_callback:Watch")
+    assert "--info_metrics=steps: the level's info has no number of this name" in out
+    assert float(rows(folder / "run")[-1]["info/wrong_steps"]) >= 0
     lines = list(csv.DictReader((folder / "run" / "callback_metrics.csv").open()))
     assert {line["name"] for line in lines} == {"best_return", "batches_seen"}
     batches = [float(line["value"]) for line in lines if line["name"] == "batches_seen"]
@@ -50,6 +54,7 @@ def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     code, out, err = start(*tested, "--trust_level_module", cwd=folder).wait()
     assert code == 0, err
     assert "2 games, sampled actions: mean" in out
+    assert '{"length": 8} wrapped by own_level:Impatient' in " ".join(out.split())
 
 
 STOPS = """
