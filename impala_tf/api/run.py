@@ -57,19 +57,13 @@ class Run:
     """
 
     def __init__(self, training: LocalTraining, show: bool) -> None:
-        """Starts the processes, unless the run has all of its frames.
-
-        Args:
-          training: the run, which has claimed its folder.
-          show: whether to print the progress.
-        """
+        """Starts the processes of a claimed run, unless it has all of its frames."""
         self.logdir = training.logdir.path
         self.level_name = training.spec.level_name
         self._training = training
         self._show = show
         self._over = threading.Event()
-        self._stop = threading.Event()
-        self._kill = threading.Event()
+        self._stop, self._kill = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
         self._end_reason = ""
         self._last: status_file.Status | None = None  # kept while no status can be read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -11,7 +12,6 @@ import gymnasium
 import numpy as np
 from gymnasium import Space
 
-from impala_tf.agents.interface import Policy
 from impala_tf.api.objects import TRAINED_HERE
 from impala_tf.config import AGENTS, ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
@@ -54,7 +54,7 @@ class Agent:
         self._name = player.config.agent.agent_name
         named = AGENTS.get(self._name)  # None for the user's own networks
         self._sees_reward = named is not None and named.observes_last_action_and_reward
-        self._policies: dict[str, Policy] = {}
+        self._policy = functools.cache(functools.partial(player.policy, 1, _seed(player)))
         self.reset()
 
     def __repr__(self) -> str:
@@ -136,11 +136,6 @@ class Agent:
                 f"observation: has the shape {shapes}, but {self.level_name} has {expected}; give"
                 " one observation, as `observation_space` has it"
             )
-
-    def _policy(self, choice: Literal["sampled", "greedy"]) -> Policy:
-        if choice not in self._policies:
-            self._policies[choice] = self._player.policy(1, _seed(self._player), choice)
-        return self._policies[choice]
 
 
 class _Followed(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -290,15 +285,11 @@ def evaluate(
     if note := games.cut_note(result):
         print(f"{result['level_name']}: {note}")
     evaluate_main.write(player, result)
+    same = ("mean", "median", "std", "protocol", "checkpoint", "environment_frames")
     return Evaluation(
-        mean=result["mean"],
-        median=result["median"],
-        std=result["std"],
         returns=tuple(result["episode_returns"]),
         lengths=tuple(result["episode_lengths"]),
         normalized_mean=result.get("normalized_mean"),
-        protocol=result["protocol"],
-        checkpoint=result["checkpoint"],
-        environment_frames=result["environment_frames"],
         details=result,
+        **{name: result[name] for name in same},
     )

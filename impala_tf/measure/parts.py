@@ -21,7 +21,7 @@ import tree
 
 from impala_tf import config as configs
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
-from impala_tf.agents.interface import interface_of_config
+from impala_tf.agents.interface import interface_of_config, num_logits
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, cores_here
 from impala_tf.environments import suites
@@ -60,13 +60,7 @@ class Measured(NamedTuple):
 
 
 def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures a part of an actor or a learner, in a new process; says so on stderr.
-
-    Args:
-      what: the part.
-      config: the resolved flags.
-      spec: the level's specification.
-      seconds: how long to measure, after compiling.
+    """Measures a part of an actor or a learner for so long, in a new process; says so on stderr.
 
     Raises:
       ConfigError: flags that cannot be used on this machine.
@@ -75,20 +69,21 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
     print(f"measuring {what} ...", file=sys.stderr, flush=True)
     if what == "environment":
         return _in_new_process(False, environment, config, spec, seconds)
-    if what == "update":
-        return _in_new_process(True, update, config, spec, seconds)
-    if config.process.inference == "actor" and not configs.actors_use_tensorflow(config):
+    uses_litert = config.process.inference == "actor" and not configs.actors_use_tensorflow(config)
+    if what == "inference" and uses_litert:
         converted = _in_new_process(True, _converted, config, spec)
         if converted is not None:
             return _in_new_process(False, _litert, config, spec, seconds, *converted)
-    return _in_new_process(True, _tensorflow, config, spec, seconds)
+    return _in_new_process(True, update if what == "update" else _tensorflow, config, spec, seconds)
 
 
 def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's environments with random actions; see `measure` for the arguments."""
+    """Measures an actor's environments with random actions."""
     num_envs, environments = config.process.envs_per_actor, environments_of(config, spec)
     environments.reset()
-    actions = itertools.cycle(_random_actions(spec, num_envs))
+    sample = sampler_of(spec.actions, np.random.default_rng(0))
+    logits = np.zeros((num_envs, num_logits(spec.actions)), np.float32)
+    actions = itertools.cycle([sample(logits) for _ in range(100)])
     measured = _rate(lambda: environments.step(next(actions)), seconds, num_envs, "CPU")
     environments.close()
     return measured
@@ -165,7 +160,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures a learner's gradient steps; agent steps count each time they are learned from.
 
     For dqn, it puts a batch into the replay and makes the gradient steps that follow. For a3c,
-    whose actors compute the gradients, the work is the same. See `measure` for the arguments.
+    whose actors compute the gradients, the work is the same.
 
     Raises:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
@@ -215,16 +210,6 @@ def _noise(specs: Nest, *leading: int) -> Nest:
         return rng.integers(0, 256, shape, dtype) if dtype == np.uint8 else np.zeros(shape, dtype)
 
     return tree.map_structure(array, specs)
-
-
-def _random_actions(spec: EnvironmentSpec, num_envs: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    actions = spec.actions
-    shape = (100, num_envs, *actions.shape)
-    if actions.kind == "continuous":
-        return list(rng.uniform(-1, 1, shape).astype(actions.dtype))
-    sizes = actions.sizes if actions.kind == "multi_discrete" else actions.sizes[0]
-    return list(rng.integers(0, sizes, shape).astype(actions.dtype))
 
 
 def _in_new_process(

@@ -102,7 +102,16 @@ def _fill(folder: Path, trained: Player, run: Run, given: Given) -> None:
 
     config, spec, agent = trained.config, trained.spec, trained.agent
     assert agent is not None
-    about = _about(trained)
+    interface = interface_of_config(config.agent, spec)
+    about = About(
+        flags=exported.level_flags(config.environment),
+        level=exported.seen(spec),
+        agent_name=config.agent.agent_name,
+        algorithm=config.loss.algorithm,
+        environment_frames=trained.environment_frames,
+        core_state=[list(part.shape) for part in interface.core_state],
+        has_q_values=interface.has_q_values,
+    )
     Logdir(folder).agent.write_text(exported.text_of(about), encoding="utf-8")
     try:
         (folder / exported.MODEL).write_bytes(whole_file(agent, spec))
@@ -120,20 +129,6 @@ def _fill(folder: Path, trained: Player, run: Run, given: Given) -> None:
             shutil.copyfile(path, folder / path.name)
     text = card.text(about, run, evaluation, modules, _names(folder))
     (folder / exported.CARD).write_text(text, encoding="utf-8")
-
-
-def _about(trained: Player) -> About:
-    config, spec = trained.config, trained.spec
-    interface = interface_of_config(config.agent, spec)
-    return About(
-        flags=exported.level_flags(config.environment),
-        level=exported.seen(spec),
-        agent_name=config.agent.agent_name,
-        algorithm=config.loss.algorithm,
-        environment_frames=trained.environment_frames,
-        core_state=[list(part.shape) for part in interface.core_state],
-        has_q_values=interface.has_q_values,
-    )
 
 
 def _play(folder: Path, trained: Player, given: Given) -> dict[str, Any]:
