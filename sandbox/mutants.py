@@ -31,7 +31,7 @@ FILES = (
     "impala_tf/agents/*.py",
     "impala_tf/checkpoint/*.py",
     "impala_tf/transport/codec.py",
-    "impala_tf/transport/handshake.py",
+    "impala_tf/transport/wire.py",
 )
 SLOW = "docker rates long faults cluster zoo slurm ray slow"
 TIMEOUT_S = 600  # a test that hangs notices the mutant, too

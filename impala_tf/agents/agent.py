@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from impala_tf.agents import networks, precision, torsos
 from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribution_of, masked
-from impala_tf.agents.inputs import tensor_specs
+from impala_tf.agents.inputs import ObservationNormalizer, tensor_specs
 from impala_tf.agents.interface import array_specs, interface_of
-from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import AgentConfig, check_observation, composition, plug_ins
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (

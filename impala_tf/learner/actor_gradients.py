@@ -13,7 +13,8 @@ from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.gradient_step import GradientStep, Learned, batched
-from impala_tf.learner.policy_step import PolicyGradients, PolicyStats, policy_stats
+from impala_tf.learner.learner_group import LearnerGroup
+from impala_tf.learner.policy_step import PolicyStats, PolicyStep, policy_stats
 from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Sent, Unroll
 
 PushGradient = Callable[[ActorGradient, list[Episode], ActorReport], None]
@@ -34,7 +35,8 @@ class GradientSender:
         self, push_gradient: PushGradient, agent: Agent, spec: EnvironmentSpec, config: Config
     ) -> None:
         self._push_gradient = push_gradient
-        self._gradients = PolicyGradients(agent, layout_of(spec), config, config.loss.entropy_cost)
+        self._step = PolicyStep(agent, layout_of(spec), config, LearnerGroup())
+        self._step.entropy_cost.assign(config.loss.entropy_cost)
         self._compute = tf.function(self._of_unroll, autograph=False)
 
     def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
@@ -49,7 +51,7 @@ class GradientSender:
         self._push_gradient(actor_gradient, episodes, report)
 
     def _of_unroll(self, unroll: Unroll) -> tuple[list[tf.Tensor], tf.Tensor]:
-        gradients, loss = self._gradients.of_batch(Minibatch(unroll))
+        gradients, loss = self._step.gradients_of(Minibatch(unroll))
         return gradients, tf.stack(policy_stats(loss))  # the learner fills in the norm and the lag
 
 

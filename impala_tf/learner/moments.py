@@ -7,8 +7,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.inputs import time_major
-from impala_tf.agents.normalization import ObservationNormalizer
+from impala_tf.agents.inputs import ObservationNormalizer, time_major
 from impala_tf.environments.observations import ObservationLayout, parts_of
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.types import EnvOutput, Nest, Unroll

@@ -48,111 +48,6 @@ class PolicyStats(NamedTuple):
     policy_lag_max: tf.Tensor = 0.0
 
 
-class PolicyGradients:
-    """Computes gradients without changing any variable.
-
-    Args:
-      agent: the network.
-      layout: the layout of the level's observations.
-      config: the run's config.
-      entropy_cost: the weight of the entropy bonus; may be a variable.
-      advantages: running moments of the advantages, if advantages are scaled by their rms.
-    """
-
-    def __init__(
-        self,
-        agent: Agent,
-        layout: ObservationLayout,
-        config: Config,
-        entropy_cost: tf.Variable | float,
-        advantages: RunningMoments | None = None,
-    ) -> None:
-        self._agent = agent
-        self._layout = layout
-        self._config = config
-        self._entropy_cost = entropy_cost
-        self._advantages = advantages
-
-    def of_batch(self, minibatch: Minibatch) -> tuple[list[tf.Tensor], Losses]:
-        """Returns gradients and losses of a minibatch; the losses' sums of values are [3, levels].
-
-        The minibatch is split into `config.micro_batches` parts, so that memory holds the
-        activations of only one part at a time.
-        """
-        batch_size = minibatch.unrolls.parameter_version.shape[0]
-        parts = configs.micro_batches(self._config)
-        if parts == 1 or batch_size is None or batch_size % parts:
-            return self._of_part(minibatch, None)
-        split = tf.nest.map_structure(
-            lambda t: tf.reshape(t, (parts, batch_size // parts, *t.shape[1:])), minibatch
-        )
-        # No transition of the unroll leads to its first step.
-        was_reset = minibatch.unrolls.env_outputs.autoreset[:, 1:]
-        valid_steps = tf.reduce_sum(tf.cast(tf.logical_not(was_reset), tf.float32))
-
-        def add(index: tf.Tensor, sums: Nest) -> tuple[tf.Tensor, Nest]:
-            part = tf.nest.map_structure(lambda t: t[index], split)
-            return index + 1, tf.nest.map_structure(tf.add, sums, self._of_part(part, valid_steps))
-
-        start = (tf.constant(0), self._zeros())
-        _, sums = tf.while_loop(lambda index, _: index < parts, add, start, parallel_iterations=1)
-        gradients, loss = sums
-        return gradients, loss
-
-    def _zeros(self) -> tuple[list[tf.Tensor], Losses]:
-        zeros = Losses(*[tf.constant(0.0)] * len(Losses._fields))
-        sums = tf.zeros((3, self._agent.num_levels))
-        gradients = [tf.zeros_like(variable) for variable in self._agent.trainable_variables]
-        return gradients, zeros._replace(value_sums=sums, target_sums=sums)
-
-    def steps_of(self, unrolls: Unroll) -> Transitions:
-        """Returns the transitions of unrolls [b, ...] under the current policy."""
-        unroll = time_major(unrolls, self._layout)
-        outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
-        return losses.transitions(
-            outputs.policy_logits,
-            self._of_level(outputs.baseline, unroll.level),
-            unroll.env_outputs,
-            unroll.agent_outputs,
-            self._config.loss,
-            self._agent.distribution,
-        )
-
-    def _of_part(
-        self, minibatch: Minibatch, valid_steps: tf.Tensor | None
-    ) -> tuple[list[tf.Tensor], Losses]:
-        """Returns gradients and losses of a minibatch, or of a part of it."""
-        level = minibatch.unrolls.level
-        with tf.GradientTape() as tape:
-            steps = self.steps_of(minibatch.unrolls)
-            loss = losses.compute(
-                steps, self._config.loss, self._scales(level), _prepared(minibatch), valid_steps
-            )
-        gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
-        levels = tf.one_hot(level, self._agent.num_levels)
-        return gradients, loss._replace(
-            value_sums=tf.matmul(loss.value_sums, levels),
-            target_sums=tf.matmul(loss.target_sums, levels),
-        )
-
-    def _of_level(self, of_all: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
-        """Selects the value of each unroll's level: [..., B, levels] to [..., B]."""
-        return tf.reduce_sum(of_all * tf.one_hot(level, self._agent.num_levels), axis=-1)
-
-    def _scales(self, level: tf.Tensor) -> Scales:
-        unit = self._agent.policy_heads.unit
-        value_std = self._of_level(unit.std, level)
-        return Scales(
-            entropy_cost=self._entropy_cost,
-            advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
-            # Otherwise levels with large returns would dominate the policy gradient (Hessel et al.,
-            # 2018, arXiv 1809.04474).
-            advantage_unit=value_std if self._agent.num_levels > 1 else 1.0,
-            value_std=value_std,
-            value_mean=self._of_level(unit.mean, level),
-        )
-
-
 class UnrollStep(GradientStep):
     """A gradient step on unrolls, with what was prepared for their whole batch, if anything.
 
@@ -257,12 +152,6 @@ class PolicyStep(UnrollStep):
         scales, normalizes = loss.advantage_scaling == "rms", loss.value_normalization == "running"
         self._advantages = RunningMoments(_ADVANTAGE_DECAY) if scales else None
         self._values = value_moments(agent) if normalizes else None
-        self._gradients = PolicyGradients(
-            agent, layout, config, self.entropy_cost, self._advantages
-        )
-
-    def _transitions(self, unrolls: Unroll) -> Transitions:
-        return self._gradients.steps_of(unrolls)
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
@@ -276,7 +165,7 @@ class PolicyStep(UnrollStep):
             self.agent.policy_heads.unit.assign(self._values.mean, self._values.std)
 
     def _learn(self, minibatch: Minibatch) -> Learned:
-        gradients, loss = self._gradients.of_batch(minibatch)
+        gradients, loss = self.gradients_of(minibatch)
         sums = {
             "steps": loss.steps,
             "squared_advantages": loss.squared_advantages,
@@ -291,6 +180,85 @@ class PolicyStep(UnrollStep):
         if self._values is not None:
             self._values.add(*tf.unstack(sums["values"]))
             self.agent.policy_heads.set_unit(self._values.mean, self._values.std)
+
+    def gradients_of(self, minibatch: Minibatch) -> tuple[list[tf.Tensor], Losses]:
+        """Returns gradients and losses of a minibatch; the losses' sums of values are [3, levels].
+
+        The minibatch is split into `config.micro_batches` parts, so that memory holds the
+        activations of only one part at a time.
+        """
+        batch_size = minibatch.unrolls.parameter_version.shape[0]
+        parts = configs.micro_batches(self._config)
+        if parts == 1 or batch_size is None or batch_size % parts:
+            return self._of_part(minibatch, None)
+        split = tf.nest.map_structure(
+            lambda t: tf.reshape(t, (parts, batch_size // parts, *t.shape[1:])), minibatch
+        )
+        # No transition of the unroll leads to its first step.
+        was_reset = minibatch.unrolls.env_outputs.autoreset[:, 1:]
+        valid_steps = tf.reduce_sum(tf.cast(tf.logical_not(was_reset), tf.float32))
+
+        def add(index: tf.Tensor, sums: Nest) -> tuple[tf.Tensor, Nest]:
+            part = tf.nest.map_structure(lambda t: t[index], split)
+            return index + 1, tf.nest.map_structure(tf.add, sums, self._of_part(part, valid_steps))
+
+        start = (tf.constant(0), self._zeros())
+        _, sums = tf.while_loop(lambda index, _: index < parts, add, start, parallel_iterations=1)
+        gradients, loss = sums
+        return gradients, loss
+
+    def _zeros(self) -> tuple[list[tf.Tensor], Losses]:
+        zeros = Losses(*[tf.constant(0.0)] * len(Losses._fields))
+        sums = tf.zeros((3, self.agent.num_levels))
+        gradients = [tf.zeros_like(variable) for variable in self.agent.trainable_variables]
+        return gradients, zeros._replace(value_sums=sums, target_sums=sums)
+
+    def _transitions(self, unrolls: Unroll) -> Transitions:
+        """Returns the transitions of unrolls [b, ...] under the current policy."""
+        unroll = time_major(unrolls, self.layout)
+        outputs, _ = self.agent.unroll(unroll.env_outputs, unroll.core_state)
+        return losses.transitions(
+            outputs.policy_logits,
+            self._of_level(outputs.baseline, unroll.level),
+            unroll.env_outputs,
+            unroll.agent_outputs,
+            self._config.loss,
+            self.agent.distribution,
+        )
+
+    def _of_part(
+        self, minibatch: Minibatch, valid_steps: tf.Tensor | None
+    ) -> tuple[list[tf.Tensor], Losses]:
+        """Returns gradients and losses of a minibatch, or of a part of it."""
+        level = minibatch.unrolls.level
+        with tf.GradientTape() as tape:
+            steps = self._transitions(minibatch.unrolls)
+            loss = losses.compute(
+                steps, self._config.loss, self._scales(level), _prepared(minibatch), valid_steps
+            )
+        gradients = dense_gradients(tape, loss.total, self.agent.trainable_variables)
+        levels = tf.one_hot(level, self.agent.num_levels)
+        return gradients, loss._replace(
+            value_sums=tf.matmul(loss.value_sums, levels),
+            target_sums=tf.matmul(loss.target_sums, levels),
+        )
+
+    def _of_level(self, of_all: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
+        """Selects the value of each unroll's level: [..., B, levels] to [..., B]."""
+        return tf.reduce_sum(of_all * tf.one_hot(level, self.agent.num_levels), axis=-1)
+
+    def _scales(self, level: tf.Tensor) -> Scales:
+        unit = self.agent.policy_heads.unit
+        value_std = self._of_level(unit.std, level)
+        return Scales(
+            entropy_cost=self.entropy_cost,
+            advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
+            # Otherwise levels with large returns would dominate the policy gradient (Hessel et al.,
+            # 2018, arXiv 1809.04474).
+            advantage_unit=value_std if self.agent.num_levels > 1 else 1.0,
+            value_std=value_std,
+            value_mean=self._of_level(unit.mean, level),
+        )
 
 
 def value_moments(agent: Agent) -> RunningMoments:

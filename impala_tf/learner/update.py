@@ -16,10 +16,10 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.learner import device
 from impala_tf.learner.batch_uses import BatchUses
 from impala_tf.learner.gradient_step import GradientStep
+from impala_tf.learner.inspection import Senders, unmarked
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.optimizers import Schedules
 from impala_tf.learner.policy_step import PolicyStep
-from impala_tf.learner.senders import Senders, unmarked
 from impala_tf.types import EnvironmentSpec, Nest, Progress, Sent
 
 MAX_SKIPPED_IN_A_ROW = 20

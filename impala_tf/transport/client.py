@@ -28,9 +28,9 @@ from impala_tf.transport.failures import (
     TransportError,
     strip_numbers,
 )
-from impala_tf.transport.handshake import PROTOCOL_VERSION, decode_specs, encode_specs
 from impala_tf.transport.impala_pb2 import FromActor, FromLearner
 from impala_tf.transport.route import Route
+from impala_tf.transport.wire import PROTOCOL_VERSION, decode_specs, encode_specs
 from impala_tf.types import ActorReport, Episode, Nest
 
 _log = logging.getLogger("impala_tf.actor")
@@ -77,7 +77,7 @@ class ActorClient:
           route: host:port of the learner, or a route.
           credentials_dir: a folder with at least `certificates.ACTOR_FILES`.
           actor_id: a name that is unique among the learner's actors.
-          sent_specs: the specs of what is pushed, as in `handshake.RunTerms`.
+          sent_specs: the specs of what is pushed, as in `wire.RunTerms`.
           config_digest: `impala_tf.config.wire_digest`.
           num_environments: the largest N of any unroll.
 

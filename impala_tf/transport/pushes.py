@@ -23,9 +23,8 @@ from impala_tf.transport.failures import (
     strip_numbers,
 )
 from impala_tf.transport.grants import Grants
-from impala_tf.transport.handshake import RunTerms
 from impala_tf.transport.sessions import Session, Sessions
-from impala_tf.transport.wire import PART_BYTES
+from impala_tf.transport.wire import PART_BYTES, RunTerms
 from impala_tf.types import ActorReport, Episode, Nest
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from typing import Any
 import grpc
 
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.actor_stream import REQUESTS, ActorStream, show
 from impala_tf.transport.codec import NamedSpec
 from impala_tf.transport.failures import (
     DecodeError,
@@ -24,11 +23,11 @@ from impala_tf.transport.failures import (
     RunOver,
     StreamError,
 )
-from impala_tf.transport.handshake import check_fits, encode_specs
 from impala_tf.transport.impala_pb2 import FromActor, FromLearner
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.pushes import Pushes, check_environments
-from impala_tf.transport.sessions import Session
+from impala_tf.transport.sessions import REQUESTS, ActorStream, Session
+from impala_tf.transport.wire import check_fits, encode_specs, show
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from impala_tf.transport import (
     impala_pb2,
 )
 from impala_tf.transport.codec import NestCodec
-from impala_tf.transport.handshake import encode_specs
+from impala_tf.transport.wire import encode_specs
 from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Nest, Unroll
 from tests.helpers.unrolls import random_array
 

@@ -12,7 +12,7 @@ from impala_tf.config import Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.learner_group import LearnerGroup
-from impala_tf.learner.policy_step import PolicyGradients
+from impala_tf.learner.policy_step import PolicyStep
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.unrolls import random_unrolls
@@ -73,11 +73,11 @@ def test_a_level_teaches_the_policy_as_much_as_one_with_smaller_rewards() -> Non
     large = small._replace(
         env_outputs=small.env_outputs._replace(reward=reward), level=tf.fill([B], 2)
     )
-    policy = PolicyGradients(one.agent, layout_of(SPEC), config, 0.0)
+    policy = PolicyStep(one.agent, layout_of(SPEC), config, LearnerGroup())
     index = next(
         k for k, each in enumerate(one.agent.trainable_variables) if each.shape[1:] == (4,)
     )
-    found = [policy.of_batch(Minibatch(each))[0][index].numpy() for each in (small, large)]
+    found = [policy.gradients_of(Minibatch(each))[0][index].numpy() for each in (small, large)]
     assert np.abs(found[0]).max() > 1e-3
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-7)
 
@@ -88,12 +88,12 @@ def test_with_one_level_advantages_are_not_in_the_unit_of_its_values() -> None:
     config = configs.resolve(Given().replace(batch_size=B, unroll_length=T), "vector")
     config = configs.replace(config, advantage_scaling="none")
     agent = agent_of(config.agent, one_level)
-    policy = PolicyGradients(agent, layout_of(one_level), config, 0.0)
+    policy = PolicyStep(agent, layout_of(one_level), config, LearnerGroup())
     unrolls = random_unrolls(unroll_specs(agent, one_level, T), B)
     found = []
     for std in (1.0, 100.0):
         agent.policy_heads.set_unit(tf.constant(0.0), tf.constant(std))  # V stays as it is
-        loss = policy.of_batch(Minibatch(tf.nest.map_structure(tf.constant, unrolls)))[1]
+        loss = policy.gradients_of(Minibatch(tf.nest.map_structure(tf.constant, unrolls)))[1]
         found.append(float(loss.policy_gradient))
     assert found[0] == pytest.approx(found[1], rel=1e-3) != 0.0
 

@@ -15,7 +15,7 @@ from impala_tf.config import algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.learner_group import LearnerGroup
-from impala_tf.learner.policy_step import PolicyGradients, PolicyStep
+from impala_tf.learner.policy_step import PolicyStep
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -86,7 +86,6 @@ def test_estimates_that_are_made_before_have_the_same_gradient() -> None:
         unrolls = random_unrolls(unroll_specs(agent, spec, 5), 8, 1)
         batch = tf.nest.map_structure(tf.constant, unrolls)
         ready = Minibatch(batch, step.prepare(batch) if name == "ONCE" else ())
-        of_batch = PolicyGradients(agent, layout_of(spec), config, 0.01).of_batch
-        gradients.append([each.numpy() for each in of_batch(ready)[0]])
+        gradients.append([each.numpy() for each in step.gradients_of(ready)[0]])
     for each, once in zip(*gradients, strict=True):
         np.testing.assert_allclose(once, each, rtol=1e-4, atol=1e-6)
