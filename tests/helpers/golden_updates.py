@@ -3,10 +3,12 @@
     python -m tests.helpers.golden_updates FILE                    # one learner
     horovodrun -np 2 python -m tests.helpers.golden_updates FILE   # a group of two
 
-FILE gets, for each case, a digest of all variables (parameters, statistics, optimizer slots) and
-how far each of these parts moved. To judge a change that must not change updates, write one FILE
-before it and one after it, on one machine: the digests must be equal. Between machines, the last
-bits differ, so tests/learner/test_golden_updates.py compares how far parts moved.
+FILE gets, for each case, a digest of all variables (parameters, statistics, optimizer slots), how
+far each of these parts moved, and whether all learners have the same variables after one more
+update, for which only the first one has a batch. To judge a change that must not change updates,
+write one FILE before it and one after it, on one machine: the digests must be equal. Between
+machines, the last bits differ, so tests/learner/test_golden_updates.py compares how far parts
+moved.
 """
 
 from __future__ import annotations
@@ -39,8 +41,14 @@ ROBOT = VECTORS._replace(actions=ActionSpec("continuous", (2,)))
 IMAGES = image_spec((20, 24, 3))
 ATARI = image_spec((84, 84, 4), stacked_frames=4)
 
-_DQN = {"algorithm": "dqn", "replay_start_steps": 0, "replay_batch_size": 8, "replay_capacity": 64,
-        "replay_ratio": 2 / (B * T), "target_update_interval": 3}  # fmt: skip
+_DQN = {
+    "algorithm": "dqn",
+    "replay_start_steps": 0,
+    "replay_batch_size": 8,
+    "replay_capacity": 64,
+    "replay_ratio": 2 / (B * T),
+    "target_update_interval": 3,
+}
 CASES: dict[str, tuple[EnvironmentSpec, dict[str, Any]]] = {
     "paper": (ATARI, {"preset": "paper", "agent_name": "ResNetLSTMAgent"}),
     **{
@@ -105,15 +113,25 @@ def run_case(group: LearnerGroup, spec: EnvironmentSpec, flags: dict[str, Any]) 
     end = _values(learner)
     moved = {}
     for part in end:
-        change = np.concatenate([
-            np.ravel(after).astype(np.float64) - np.ravel(before).astype(np.float64)
-            for before, after in zip(start[part], end[part], strict=True)
-        ])  # fmt: skip
+        change = np.concatenate(
+            [
+                np.ravel(after).astype(np.float64) - np.ravel(before).astype(np.float64)
+                for before, after in zip(start[part], end[part], strict=True)
+            ]
+        )
         direction = np.random.default_rng(0).normal(size=change.size)
         place = change @ direction / np.linalg.norm(direction)
         moved[part] = [float(f"{value:.6g}") for value in (np.linalg.norm(change), place)]
-    data = b"".join(value.tobytes() for part in end.values() for value in part)
-    return {"digest": hashlib.sha256(data).hexdigest()[:16], **moved}
+    batch = make_batch(learner, spec, config, [0, UPDATES])
+    played = [played_steps(batch), *[None] * (group.size - 1)]
+    learner.update(batch if group.rank == 0 else None, played)
+    digests = group.gather(_digest(_values(learner)))
+    return {"digest": _digest(end), "same": len(set(digests)) == 1, **moved}
+
+
+def _digest(values: dict[str, list[np.ndarray]]) -> str:
+    data = b"".join(value.tobytes() for part in values.values() for value in part)
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _values(learner: Learner) -> dict[str, list[np.ndarray]]:
