@@ -1,33 +1,32 @@
-"""--mode=report: the page of real runs, as a browser shows it."""
+"""--mode=report: the page of real runs."""
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import browser
 from tests.helpers.logdirs import write_run
 from tests.helpers.runs import Run
+from tests.helpers.videos import decode
 
 FLAGS = (
-    "--level_name=CartPole-v1", "--total_environment_frames=20000", "--num_actors=1",
-    "--envs_per_actor=8", "--batch_size=8", "--metrics_interval_s=0.2",
-)  # fmt: skip
-CHARTS = "[...document.querySelectorAll('.charts svg')].map(c => c.getBoundingClientRect().width)"
-ROWS = "[...document.querySelectorAll('tbody tr')].map(r => r.innerText)"
-# Resolves when the browser knows the video's size and length, or cannot play it.
-VIDEOS = """Promise.all([...document.querySelectorAll('video')].map(v => new Promise(done => {
-    const found = () => done([v.videoWidth, v.duration, v.error && v.error.message]);
-    v.readyState > 0 || v.error ? found() : (v.onloadedmetadata = v.onerror = found);
-})))"""
+    "--level_name=CartPole-v1",
+    "--total_environment_frames=6000",
+    "--num_actors=1",
+    "--envs_per_actor=8",
+    "--batch_size=8",
+    "--metrics_interval_s=0.2",
+)
 
 
 @pytest.mark.long
-def test_a_browser_shows_the_report_of_real_runs(start: Any, tmp_path: Path) -> None:
-    """Two agents are trained for some seconds; then the page is opened as it would be mailed."""
+def test_a_report_of_real_runs_has_their_figures_and_films(start: Any, tmp_path: Path) -> None:
     for agent in ("MLPAgent", "MLPLSTMAgent"):
         code, _, err = start(*FLAGS, f"--agent_name={agent}", f"--logdir={tmp_path / agent}").wait()
         assert code == 0, err
@@ -43,27 +42,12 @@ def test_a_browser_shows_the_report_of_real_runs(start: Any, tmp_path: Path) -> 
         assert 30 < float(row["actor_memory_mb"]) < 4000
         assert int(row["parameters"]) > 1000
 
-    with browser.opened() as page:
-        for width, dark in ((1280, False), (390, True)):
-            _check_page(page, tmp_path / "report.html", width, dark)
-            page.screenshot(tmp_path / f"{width}.png")
-            assert (tmp_path / f"{width}.png").stat().st_size > 20_000
-        outside = {each for each in page.requests if not each.startswith("data:")}
-        assert outside == {(tmp_path / "report.html").as_uri()}
-        assert page.errors == []
-
-
-def _check_page(page: browser.Page, path: Path, width: int, dark: bool) -> None:
-    page.show(path, width, dark)
-    assert page.value("document.documentElement.scrollWidth") == width  # nothing sticks out
-    charts = page.value(CHARTS)
-    assert len(charts) == 2 and all(0.7 * min(width, 500) < each < width for each in charts)
-    first, second = page.value(ROWS)
-    assert "MLPAgent" in first and "MLPLSTMAgent" in second
-    videos = page.value(VIDEOS)
-    assert len(videos) == 2
-    for video_width, duration, error in videos:
-        assert error is None and video_width >= 300 and 0 < duration <= 15.1
+    page = (tmp_path / "report.html").read_text()
+    films = re.findall(r'src="data:video/mp4;base64,([^"]+)"', page)
+    assert len(films) == 2
+    for film in films:
+        stream, pictures = decode(io.BytesIO(base64.b64decode(film)))
+        assert stream.width >= 300 and len(pictures) > 10
 
 
 def test_a_run_without_a_checkpoint_has_a_report_without_a_video(
@@ -91,8 +75,10 @@ def test_a_report_of_several_runs_goes_where_it_is_told(run_here: Any, tmp_path:
     with (folder / "report.csv").open(newline="") as file:
         assert [row["final_return"] for row in csv.DictReader(file)] == ["20.0", "20.0"]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
-        "config.json", "metrics.csv", "status.json",
-    ]  # fmt: skip
+        "config.json",
+        "metrics.csv",
+        "status.json",
+    ]
 
 
 def test_unusable_folders_are_named_before_anything_is_written(
