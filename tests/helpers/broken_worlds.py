@@ -86,22 +86,6 @@ def limited(**settings: Any) -> gymnasium.Env[Any, Any]:
     return TimeLimit(FaultyCartPole(**settings), 100)
 
 
-class BrokenSixTimesCartPole(FaultyCartPole):
-    """Shows NaN at its 30th step five times, and the sixth time so late that much is learned."""
-
-    breaks, broke = 0, False  # in this process: several of them are made at once
-
-    def __init__(self) -> None:
-        its = BrokenSixTimesCartPole
-        its.breaks, its.broke = its.breaks + its.broke, False
-        super().__init__("nan", 30 if its.breaks < 5 else 3_000)
-
-    def step(self, action: Any) -> Any:
-        seen = super().step(action)
-        BrokenSixTimesCartPole.broke |= self._steps == self._at_step
-        return seen
-
-
 class BrokenOnceCartPole(FaultyCartPole):
     """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
 
@@ -177,7 +161,6 @@ class NoAutoreset(CartPoleVectorEnv):
 
 register("DoesNotClose-v0", DoesNotClose)
 register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500, kwargs={"at_step": 30})
-register("BrokenSixTimesCartPole-v1", BrokenSixTimesCartPole, max_episode_steps=500)
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
 register("NanPictures-v0", NanPictures)
