@@ -12,7 +12,7 @@ from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.long
 
-FLAGS = ("--total_environment_frames=80000", "--num_actors=1", "--metrics_interval_s=1")
+FLAGS = ("--total_environment_frames=20000", "--num_actors=1", "--metrics_interval_s=1")
 
 
 def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,10 +41,10 @@ def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> Non
 
     # Complete runs are kept: only the band is new, and the seeds are below it.
     metrics = (tmp_path / "seed-1" / "metrics.csv").read_bytes()
-    (tmp_path / "band.csv").write_text("\n".join([*band[:2], "40000,480.5", "80000,490"]) + "\n")
+    (tmp_path / "band.csv").write_text("\n".join([*band[:2], "10000,480.5", "20000,490"]) + "\n")
     second = reproduce(tmp_path)
     assert second.returncode == 1, second.stderr
-    assert "seed 2, 40,000 agent steps: " in second.stdout
+    assert "seed 2, 10,000 agent steps: " in second.stdout
     assert "the band starts at 480.5" in second.stdout
     assert (tmp_path / "seed-1" / "metrics.csv").read_bytes() == metrics
 

@@ -18,7 +18,7 @@ from tests.helpers import mirrored
 from tests.helpers.runs import Run, checkpointed_frames
 
 CARTPOLE = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
-SHORT = (*CARTPOLE, "--total_environment_frames=20000")
+SHORT = (*CARTPOLE, "--total_environment_frames=5000")
 ENDLESS = (*CARTPOLE, "--total_environment_frames=1000000000", "--checkpoint_interval_s=1")
 FOLDER = "runs/CartPole-v1-MLPAgent-appo-1"
 
@@ -45,15 +45,15 @@ def test_one_folder_is_one_run_which_resumes_or_is_moved_aside(
     assert "was trained with --learning_rate=0.0025" in refused[2]
     assert (tmp_path / FOLDER / "metrics.csv").read_bytes() == before
 
-    code, out, err = train("--total_environment_frames=40000")
+    code, out, err = train("--total_environment_frames=10000")
     assert code == 0, err + out
-    assert "--schedule_frames=40000, not 20000" in out
+    assert "--schedule_frames=10000, not 5000" in out
     now = described(tmp_path / FOLDER)
     first, second = now["history"]
     assert (first["environment_frames"], first["flags"]["seed"]) == (0, 1)
-    assert first["flags"]["total_environment_frames"] == 20_000
-    assert second["environment_frames"] >= 20_000
-    assert second["flags"]["total_environment_frames"] == 40_000
+    assert first["flags"]["total_environment_frames"] == 5_000
+    assert second["environment_frames"] >= 5_000
+    assert second["flags"]["total_environment_frames"] == 10_000
     assert "seed" not in second["flags"]
 
     before = (tmp_path / FOLDER / "metrics.csv").read_bytes()
@@ -75,7 +75,7 @@ def test_one_folder_is_one_run_which_resumes_or_is_moved_aside(
     assert "--learning_rate=0.1" in resume and "--fresh" not in resume
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_runs_that_start_at_once_never_share_a_folder(start: Start, tmp_path: Path) -> None:
     """As trials of a sweep do: one trains, the others are refused before they write anything."""
     flags = [f"--learning_rate=0.00{number}" for number in (1, 2, 3, 4)]
