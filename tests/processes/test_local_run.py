@@ -23,7 +23,7 @@ QUICK = ("--num_actors=1", "--metrics_interval_s=1", "--seed=7")
 LONG = "--total_environment_frames=1000000000"
 ENDLESS = (*QUICK, "--level_name=tests.helpers.worlds:CalmCartPole-v1", LONG)
 TRAINED = (*QUICK, "--level_name=CartPole-v1")  # what `trained_run` was trained on
-COMPLETE = (*TRAINED, "--total_environment_frames=320000")
+COMPLETE = (*TRAINED, "--total_environment_frames=100000")
 # One worker of pytest-xdist runs these tests, so that they share one trained run.
 SHARES_THE_TRAINED_RUN = pytest.mark.xdist_group("trained_run")
 
@@ -52,10 +52,10 @@ def copied_run(trained_run, tmp_path) -> Path:
 def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
     logdir, printed = trained_run
     last = rows(logdir)[-1]
-    assert int(last["environment_frames"]) >= 320_000
+    assert int(last["environment_frames"]) >= 100_000
     assert float(last["episode_return_mean"]) > 150
     assert status(logdir)["state"] == "done"
-    assert re.search(r"done: 320,\d{3} of 320,000 frames", printed)
+    assert re.search(r"done: 100,\d{3} of 100,000 frames", printed)
     assert f"to evaluate: {user_commands.impala('test')}" in printed
     assert list((logdir / "tensorboard").glob("events.*"))
     config = json.loads((logdir / "config.json").read_text())
@@ -97,11 +97,11 @@ def test_a_trained_agent_can_be_evaluated_and_filmed(start, copied_run):
 def test_a_complete_run_is_not_trained_further_and_another_run_is_refused(run_here, copied_run):
     """It would mix two runs, and reports would credit the mixture to the new flags."""
     before = sorted({*copied_run.rglob("*"), copied_run / ".lock"}), rows(copied_run)
-    for frames in (320_000, 1000):
+    for frames in (100_000, 1000):
         flags = (*TRAINED, f"--total_environment_frames={frames}", f"--logdir={copied_run}")
         code, out, err = run_here(*flags)
         assert code == 0, err
-        told = rf"this run is complete \(320,\d{{3}} frames; you asked for {frames:,}\)"
+        told = rf"this run is complete \(100,\d{{3}} frames; you asked for {frames:,}\)"
         assert re.search(told, out)
         assert "resuming" not in out
     given = ("--agent_name=MLPLSTMAgent", "--seed=2", "--discounting=0.5")
