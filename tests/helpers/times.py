@@ -110,5 +110,6 @@ class _Recorder:
 
     def pytest_terminal_summary(self, terminalreporter):
         terminalreporter.section(f"{self.total_s:.0f} s of processor time")
-        for name, s in sorted(self.times.items(), key=lambda each: -each[1])[:40]:
-            terminalreporter.line(f"{s:7.1f} s  {name}")
+        for name, s in sorted(self.times.items(), key=lambda each: -each[1]):
+            if s > SLOW_S:
+                terminalreporter.line(f"{s:7.1f} s  {name}")
