@@ -31,7 +31,6 @@ def call(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=500)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_names_the_script(script: str) -> None:
     done = call(script, "--help")
@@ -53,7 +52,6 @@ def test_a_benchmark_leaves_other_flags_to_the_runs_that_it_compares(
     assert benchmark.read(words.split())[1:] == (shared, groups)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "figures"),
     [
@@ -89,7 +87,6 @@ def test_a_benchmark_measures(words: tuple[str, ...], figures: str) -> None:
     assert re.search(figures, done.stdout), done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["speed", "scale"])
 def test_a_wrong_flag_ends_a_benchmark_at_once_with_the_runs_own_line(command: str) -> None:
     done = call("benchmark.py", command, "--unroll_length=many")
@@ -97,7 +94,6 @@ def test_a_wrong_flag_ends_a_benchmark_at_once_with_the_runs_own_line(command: s
     assert "--unroll_length=many" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.long
 def test_one_process_learns_cartpole() -> None:
     """Newcomers read it first. A random policy reaches 22, this one 500 after 150,000 steps."""
     done = call("one_process.py", "--steps=60000")
@@ -156,7 +152,6 @@ def test_a_mutant_is_one_small_change(tmp_path: Path) -> None:
         assert text.startswith(mutant.old) and mutant.line == 2
 
 
-@pytest.mark.slow
 def test_the_display_is_drawn(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(json.dumps(a_status()))
     done = call("draw_display.py", str(tmp_path), f"{tmp_path}/out.svg")
@@ -165,7 +160,6 @@ def test_the_display_is_drawn(tmp_path: Path) -> None:
     assert "PongNoFrameskip-v4" in text and "@font-face" not in text
 
 
-@pytest.mark.slow
 def test_a_game_is_drawn(tmp_path: Path) -> None:
     done = call("draw_game.py", "examples/pong", f"{tmp_path}/out.svg", "--skip=0", "--frames=20")
     assert done.returncode == 0, done.stderr

@@ -38,8 +38,8 @@ def run(path: Path, learners: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "learners",
     [
-        pytest.param(1, marks=pytest.mark.slow),
-        pytest.param(2, marks=[pytest.mark.long, pytest.mark.xdist_group("horovod")]),
+        pytest.param(1, marks=pytest.mark.always),
+        pytest.param(2, marks=pytest.mark.xdist_group("horovod")),
     ],
 )
 def test_updates_are_those_that_were_recorded(learners: int, tmp_path: Path):

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from impala_tf import config as configs
 from impala_tf.config import Given
 from impala_tf.processes import provenance
@@ -29,7 +27,6 @@ def described(logdir: Path) -> dict[str, Any]:
     return dict(json.loads((logdir / "config.json").read_text()))
 
 
-@pytest.mark.long
 def test_one_folder_is_one_run_which_resumes_or_is_moved_aside(
     start: Start, tmp_path: Path
 ) -> None:
@@ -75,7 +72,6 @@ def test_one_folder_is_one_run_which_resumes_or_is_moved_aside(
     assert "--learning_rate=0.1" in resume and "--fresh" not in resume
 
 
-@pytest.mark.slow
 def test_runs_that_start_at_once_never_share_a_folder(start: Start, tmp_path: Path) -> None:
     """As trials of a sweep do: one trains, the others are refused before they write anything."""
     flags = [f"--learning_rate=0.00{number}" for number in (1, 2, 3, 4)]

@@ -14,8 +14,6 @@ import pytest
 from tests.helpers.runs import Run, rows, status
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 FLAGS = (
     "--level_name=CartPole-v1",
     "--algorithm=impala",
@@ -30,8 +28,8 @@ FLAGS = (
     ("synchronization", "inference"),
     [
         ("step", "learner"),
-        pytest.param("trajectory", "actor", marks=pytest.mark.long),
-        pytest.param("none", "learner", marks=pytest.mark.long),
+        ("trajectory", "actor"),
+        ("none", "learner"),
     ],
 )
 def test_what_actors_wait_for(
@@ -55,7 +53,6 @@ def test_what_actors_wait_for(
 
 
 @pytest.mark.always
-@pytest.mark.long
 def test_a_run_learns_from_gradients_that_its_actors_compute(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -78,7 +75,6 @@ def test_a_run_learns_from_gradients_that_its_actors_compute(
     assert 0 < mean("policy_lag_mean") < 20
 
 
-@pytest.mark.long
 def test_actors_that_step_together_get_over_one_that_was_killed(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
