@@ -18,7 +18,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -182,29 +182,9 @@ def read_orders(path: Path) -> Orders:
 
 
 @contextlib.contextmanager
-def changed_orders(path: Path) -> Iterator[tuple[Orders, Callable[[Orders], None]]]:
-    """Yields a node's orders and a function that replaces them; holds their lock meanwhile.
-
-    Raises:
-      AgentError: this machine has no orders.
-    """
-    with locked(path.parent, path.name):
-        try:
-            orders = read_orders(path)
-        except FileNotFoundError as error:
-            raise AgentError(f"{path}: this machine has no part in the run") from error
-        yield orders, lambda changed: write(path, changed)
-
-
-@contextlib.contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
-    """Holds a lock on a node's orders.
-
-    Args:
-      folder: the folder of the orders.
-      name: the name of the node, or of its orders' file.
-    """
-    path = folder / f".{name.removesuffix('.orders.json')}.lock"
+    """Holds a lock on the files of a node, or of what else has that name, in a folder."""
+    path = folder / f".{name}.lock"
     with path.open("w") as file:
         lock(file.fileno(), path, fcntl.LOCK_EX)
         yield

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -35,33 +36,14 @@ from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
 _SUPERVISOR_ENDS_S = 20.0
+_POLL_S = 0.1
 _OF_A_RUN = ("config.json", "checkpoints", "processes")  # what a started run has in its logdir
-_KEPT = (
-    "HOME",
-    "LANG",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "TMPDIR",
-    "TMUX_TMPDIR",
-    "TZ",
-    "USER",
-    "XDG_RUNTIME_DIR",
+_KEPT = re.compile(
+    "HOME|LANG|LOGNAME|PATH|SHELL|TMPDIR|TMUX_TMPDIR|TZ|USER|XDG_RUNTIME_DIR"
+    "|(CUDA|HOROVOD|IMPALA_TF|KMP|LC|LD_LIBRARY|NCCL|NVIDIA|OMP|ROCM|TF|XLA)_.*",
+    re.DOTALL,
 )
-_KEPT_BEGINNINGS = (
-    "CUDA_",
-    "HOROVOD_",
-    "IMPALA_TF_",
-    "KMP_",
-    "LC_",
-    "LD_LIBRARY_",
-    "NCCL_",
-    "NVIDIA_",
-    "OMP_",
-    "ROCM_",
-    "TF_",
-    "XLA_",
-)
+"""Variables that a run's processes get; others may be such as tokens of the user's shell."""
 
 
 def check(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +185,8 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     path = files.orders_path(Path(asked["logdir"]).expanduser().absolute(), asked["node"])
     names = set(asked["names"])
-    with files.changed_orders(path) as (before, change):
+    with files.locked(path.parent, asked["node"]):
+        before = files.read_orders(path)
         files.keep_secrets(before, asked.get("secrets", {}))
         counts = {name: before.restarts.get(name, 0) + 1 for name in names}
         orders = before._replace(
@@ -211,7 +194,7 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
             stopped=tuple(name for name in before.stopped if name not in names),
             restarts={**before.restarts, **counts},
         )
-        change(orders)
+        files.write(path, orders)
     return to_plain(_start(orders, names))
 
 
@@ -238,29 +221,21 @@ def _start(orders: Orders, names: Collection[str] = ()) -> NodeState:
         files.claim(orders.logdir, orders.node, STOP_TIMEOUT_S + _START_TIMEOUT_S).close()
         if (earlier := files.read_state(state_file)) is not None:
             alive = files.living_pids(earlier)  # the next supervisor ends and restarts these
-            kept = {
+            others = {
                 name: process
                 for name, process in earlier.processes.items()
                 if name not in names or name in alive
             }
-            files.write(state_file, earlier._replace(processes=kept))
+            files.write(state_file, earlier._replace(processes=others))
         is_ours = not session.windows()
-        open_supervisor(session, orders, _clean_environment())
+        kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+        open_supervisor(session, orders, kept)
     started = {spec.name for spec in orders.processes} - {*orders.stopped}
     state = _await_start(session, orders, state_file, started, None if runs else earlier)
     open_missing(session, orders)
     if is_ours and orders.processes:
         session.show(orders.processes[0].name)
     return state
-
-
-def _clean_environment() -> dict[str, str]:
-    """Returns the variables of a run's processes, without such as tokens of the user's shell."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)
-    }
 
 
 def _await_start(
@@ -271,7 +246,7 @@ def _await_start(
     earlier: NodeState | None,
 ) -> NodeState:
     """Waits until the supervisor has started `names`; returns its state, not an earlier one's."""
-    old = (earlier.pid, earlier.pid_ticks, earlier.boot_id) if earlier is not None else None
+    old = earlier and (earlier.pid, earlier.pid_ticks, earlier.boot_id)
     until_s = time.monotonic() + _START_TIMEOUT_S
     while True:
         # First the window, then the state: the supervisor may write its state and end in between.
@@ -281,15 +256,12 @@ def _await_start(
             state is not None
             and state.run_id == orders.run_id
             and (state.pid, state.pid_ticks, state.boot_id) != old
-            and all(
-                name in state.processes and state.processes[name].state != "starting"
-                for name in names
-            )
+            and names <= {n for n, each in state.processes.items() if each.state != "starting"}
         ):
             return state
         if dead or time.monotonic() > until_s:
             raise AgentError(f"the supervisor did not start: {session.last_line(SUPERVISOR)}")
-        time.sleep(0.05)
+        time.sleep(_POLL_S)
 
 
 def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,12 +284,13 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     is_all = names >= {*state.processes}
     running = [name for name in files.living_pids(state) if name in names]
     path = files.orders_path(asked["logdir"], asked["node"])
-    with files.changed_orders(path) as (orders, change):
+    with files.locked(path.parent, asked["node"]):
+        orders = files.read_orders(path)
         present = {spec.name for spec in orders.processes}
         command = orders.end_command if asked["is_final"] else None
         stopped = tuple(sorted({*orders.stopped, *(names & present)}))
         try:
-            change(orders._replace(stopped=stopped, end_command=command))
+            files.write(path, orders._replace(stopped=stopped, end_command=command))
         except OSError as error:  # such as a full disk, which must not keep a run alive
             if not is_all:
                 raise AgentError(
@@ -328,12 +301,12 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
                 os.kill(pid, signal.SIGINT)  # as Ctrl-C in its window
     until_s = time.monotonic() + asked["timeout_s"]
     while not _have_ended(state, names) and time.monotonic() < until_s:
-        time.sleep(0.1)
+        time.sleep(_POLL_S)
         state = files.read_state(state_file) or state
     if is_all and _have_ended(state, names):  # the supervisor ends, too
         until_s = time.monotonic() + _SUPERVISOR_ENDS_S
         while "supervisor" in files.living_pids(state) and time.monotonic() < until_s:
-            time.sleep(0.1)
+            time.sleep(_POLL_S)
     alive = files.living_pids(state)
     state = files.read_state(state_file) or state  # it wrote the exit statuses before it ended
     left = {name: pid for name, pid in alive.items() if name in names}
