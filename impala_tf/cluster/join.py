@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from impala_tf import config as configs
 from impala_tf.cluster.node import state as files
@@ -55,14 +54,14 @@ def run_node(given: Given, config: Config) -> int:
     return LEFT if supervisor.has_left and status == 0 else status
 
 
-def supervisor_of(given: Given, echo: bool = False, **more: Any) -> NodeSupervisor:
+def supervisor_of(given: Given, echo: bool = False, workdir: str = "") -> NodeSupervisor:
     """Returns the supervisor of a node, ready to run. A signal ends the waiting at once.
 
     Args:
       given: the flags, with `logdir`, the role of this node, and what follows from the job's number
         of actors.
       echo: whether to print the output of the processes.
-      **more: other fields of the node's orders.
+      workdir: the processes' current folder, absolute. '': this process's own.
 
     Raises:
       ConfigError: the logdir cannot be used, another process already has the role of this node, or
@@ -94,7 +93,7 @@ def supervisor_of(given: Given, echo: bool = False, **more: Any) -> NodeSupervis
             credentials=str(credentials),
             max_hours=given.cluster.max_hours,
             end_command=given.cluster.end_command,
-            **more,
+            workdir=workdir,
         )
         files.write(path, orders)
         return NodeSupervisor(path, echo=echo, alive=alive)

@@ -96,14 +96,6 @@ def test_what_had_ended_stays_so_and_what_still_runs_is_ended_first(supervise, t
     node.wait_for("actor-1", "running")
 
 
-def test_a_supervisor_that_fails_does_not_call_its_processes_stopped(supervise, tmp_path):  # noqa: F811
-    node = supervise(shell("actor-0", ACTOR))
-    node.wait_for_line("actor-0", "up")
-    node.path.write_text("[1]")  # It did not expect such orders.
-    assert node.process.wait(60) == os.EX_SOFTWARE
-    assert node.of("actor-0").state == "left"
-
-
 # --- seen from the launcher ---
 
 

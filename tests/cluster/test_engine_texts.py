@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +18,12 @@ from impala_tf.config import ENGINES, Given, problems
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
-    name: str, tmp_path: Path, run_here: Callable[..., tuple[int, str, str]]
+    name: str,
+    tmp_path: Path,
+    run_here: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # it cannot be imported
     logdir, csv = tmp_path / "run", tmp_path / "w.csv"
     csv.write_text("job,ip,tf_port\nlearner,10.9.9.1,8001\nactor,10.9.9.2,\n")
     flags = [f"--engine={name}", "--level_name=CartPole-v1", f"--logdir={logdir}", "--dry_run"]

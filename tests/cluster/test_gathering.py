@@ -202,17 +202,3 @@ def test_who_waits_when_the_run_ends_is_told() -> None:
     learners.gathering.finish()
     learners.pass_s(1)
     assert learners.answers[2]["done"]
-
-
-def test_a_learner_that_failed_for_good_ends_the_group() -> None:
-    learners = Learners()
-    learners.train_together()
-    learners.gathering.leave("learner-1: exit status 1")
-    learners.gathering.leave("learner-2: exit status 1")
-    learners.wait(0)
-    learners.pass_s(1)
-    assert learners.answers[0]["over"] == "learner-1: exit status 1"
-    learners.gathering.reopen()
-    learners.wait(1, 2)
-    learners.pass_s(2)
-    assert learners.group() == [0, 1, 2]

@@ -53,11 +53,6 @@ def role(given: Given) -> tuple[str, int, str, int]:
         (SLURM, ["--learner_hosts=a:1,b:2"], ("actor", 0, "a:1,b:2", 1)),
         ({}, ["--job_name=actor", "--task=5", "--learner_hosts=a:1"], ("actor", 5, "a:1", 0)),
         (KUBERNETES, ["--job_name=actor", "--learner_hosts=a:1"], ("actor", 3, "a:1", 0)),
-        (
-            KUBERNETES,
-            ["--job_name=actor", "--task=5", "--learner_hosts=a:1"],
-            ("actor", 5, "a:1", 0),
-        ),
     ],
 )
 def test_a_node_finds_its_role_and_the_learners(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from impala_tf.cluster.engines import ray
 from impala_tf.config import Given
-from tests.helpers.runs import PROJECT
 
 FLAGS = {
     "engine": "ray", "num_learners": 2, "num_actors": 5, "actors_per_node": 2, "algorithm": "ppo",
@@ -36,20 +34,6 @@ def test_the_table_says_what_each_node_runs() -> None:
     for flag in ("--logdir=/shared/pong", "--seed=3", "--num_actors=5", "--batch_size=8"):
         assert flag in flags
     assert not [f for f in flags if f.startswith(("--engine", "--ray_", "--fresh", "--actors_"))]
-
-
-def test_a_dry_run_needs_no_ray(tmp_path: Path) -> None:
-    """It must not import it, either: that takes a second."""
-    code = (
-        "import sys; sys.modules['ray'] = None\n"
-        "sys.argv = ['run.py', '--engine=ray', '--dry_run', '--level_name=CartPole-v1']\n"
-        "from impala_tf.main import main; sys.exit(main())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=240
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "node-learner-0" in done.stdout
 
 
 def test_without_ray_the_extra_is_named(

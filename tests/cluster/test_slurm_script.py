@@ -34,9 +34,6 @@ def render(**flags: object) -> str:
 def test_the_script_is_as_agreed() -> None:
     """Look at every change of it, and try it on a real Slurm: make test-slurm."""
     assert render() == GOLDEN.read_text()
-
-
-def test_bash_can_read_the_scripts() -> None:
     for text in (render(), render(num_learners=1, slurm_actors=0)):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 

@@ -132,15 +132,6 @@ def test_new_orders_start_stop_and_restart_processes(supervise):
     assert node.process.wait(60) == 0
 
 
-def test_damaged_orders_are_reported_and_change_nothing(supervise):
-    node = supervise(shell("actor-0", "sleep 1000"))
-    node.wait_for("actor-0", "running")
-    node.path.write_text("{")
-    assert "cannot read" in next(line for line in node.output if "cannot" in line)
-    node.change(stopped=("actor-0",))
-    assert node.process.wait(60) == 0
-
-
 def test_a_run_ends_after_its_hours_and_tells_whoever_asked(supervise, tmp_path):
     node = supervise(
         shell("learner-0", LEARNER), max_hours=1.0 / 3600,

@@ -11,7 +11,6 @@ from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.plain import from_plain
 from impala_tf.cluster.node.state import AgentError, NodeState
 from impala_tf.cluster.node.tmux import RunSession
-from impala_tf.machine.supervision import ProcessState
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -49,7 +48,9 @@ def test_search_paths_that_are_longer_than_a_command_of_tmux_arrive(node, monkey
     state = node.launch("actor-0")
     variables = Path(f"/proc/{state.processes['actor-0'].pid}/environ").read_bytes().split(b"\0")
     assert f"LD_LIBRARY_PATH={paths}".encode() in variables
-    assert files.environment_path(node.logdir, "node-0").stat().st_mode & 0o777 == 0o600
+    assert (
+        files.processes_folder(node.logdir) / "node-0.environment"
+    ).stat().st_mode & 0o777 == 0o600
     wait_until(lambda: "is up" in RunSession("impala").last_line("actor-0"))
 
 
@@ -117,18 +118,6 @@ def test_a_launch_that_comes_after_its_interruption_is_refused(node):
     assert node.launch("actor-0").startswith("the launch was interrupted; ")
     assert node.state() is None
     assert isinstance(node.launch("actor-0", run_id="another"), NodeState)
-
-
-def test_a_state_is_read_as_it_was_written_and_none_if_a_power_cut_has_damaged_it(tmp_path):
-    """Otherwise the machine could neither be looked at nor launched on again."""
-    path = tmp_path / "node-0.state.json"
-    processes = {"actor-0": ProcessState("actor-0", "running", 1, 2, detail="exit status 1")}
-    state = NodeState("run", "node-0", 1, 1, "boot", 1.0, 2.0, processes, "begun")
-    files.write(path, state)
-    assert files.read_state(path) == state
-    for text in ("", "\0\0\0", "{}", "[1"):
-        path.write_text(text)
-        assert files.read_state(path) is None
 
 
 def test_a_supervisor_that_cannot_start_is_reported(node):

@@ -151,11 +151,6 @@ def state_path(logdir: str | Path, node: str) -> Path:
     return processes_folder(logdir) / f"{node}.state.json"
 
 
-def environment_path(logdir: str | Path, node: str) -> Path:
-    """Returns the path of the script that runs a command with a node's variables."""
-    return processes_folder(logdir) / f"{node}.environment"
-
-
 def cancelled_path(logdir: str | Path, node: str) -> Path:
     """Returns the path of the file with the run_id that `launch` refuses on a node."""
     return processes_folder(logdir) / f"{node}.cancelled"

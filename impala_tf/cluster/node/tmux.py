@@ -136,7 +136,7 @@ def open_supervisor(session: RunSession, orders: Orders, variables: Mapping[str,
     words = [f"{name}={value}" for name, value in variables.items()]
     script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" %s "$@"\n'
     logdir, node = orders.logdir, orders.node
-    path = files.environment_path(logdir, node)
+    path = files.processes_folder(logdir) / f"{node}.environment"
     replace_file(path, os.fsencode(script % shlex.join(words)))
     command = [
         *("sh", path, "sh", "-c", _KEEP, "sh"),
