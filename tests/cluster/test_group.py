@@ -1,7 +1,6 @@
 """The group of learners: they start together, restart together, and give up together."""
 
 import http.client
-import json
 import shutil
 import threading
 import time
@@ -9,7 +8,7 @@ import time
 import pytest
 
 from impala_tf.cluster.node import group
-from impala_tf.cluster.node.gathering import Gathering, Times
+from impala_tf.cluster.node.gathering import Gathering
 from impala_tf.cluster.node.group import Membership
 from impala_tf.cluster.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.cluster.node.state import (
@@ -132,21 +131,6 @@ def test_a_learner_that_is_cut_off_waits_for_as_long_as_that_lasts(key_folder, m
         second.close()
 
 
-class Asked:
-    """Stands for the process of learner 0, which runs; it notes that it is to regroup."""
-
-    over, runs_s = False, 0.0
-
-    def __init__(self):
-        self.state = ProcessState("learner-0", "running", started_unix_s=time.time())
-        self.asked = threading.Event()
-
-    def regroup(self):
-        is_first = not self.asked.is_set()
-        self.asked.set()
-        return is_first
-
-
 class Refused:
     """Stands for a client where nobody listens; counts its calls."""
 
@@ -155,35 +139,6 @@ class Refused:
     def ask(self, *_, **message):
         self.calls += 1
         raise ConnectionRefusedError("refused")
-
-
-def test_a_learner_is_told_who_trains_and_learner_0_when_one_is_back(key_folder):
-    port, process = free_port(), Asked()
-    events: list[str] = []
-    times = Times(settle_s=0.5, fresh_s=2.0, grow_s=0.0, ask_s=0.1)
-    first, second = (
-        Membership(group_info(number, 3, port), "run", key_folder, events.append, True, times)
-        for number in (0, 2)
-    )
-    try:
-        assert first.gather(lambda: False)
-        assert json.loads(first.environment()["IMPALA_TF_GROUP"])[0] == [0]
-        assert first.environment()["HOROVOD_SIZE"] == "1"
-        first.watch(process)  # type: ignore[arg-type]
-        thread = threading.Thread(target=second.gather, args=(lambda: False,))
-        thread.start()
-        assert process.asked.wait(20)
-        assert first.gather(lambda: False)
-        thread.join()
-        for number, each in ((0, first), (1, second)):
-            variables = each.environment()
-            members, away = json.loads(variables["IMPALA_TF_GROUP"])
-            assert (members, list(away)) == ([0, 2], ["1"])
-            assert (variables["HOROVOD_RANK"], variables["HOROVOD_SIZE"]) == (str(number), "2")
-        assert "learner-2 is back: the group starts again" in events
-    finally:
-        first.close()
-        second.close()
 
 
 # --- who may talk to the rendezvous ---
