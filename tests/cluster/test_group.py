@@ -193,3 +193,46 @@ def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):
         assert raw(proxy.port, "PUT", f"/{own}:{proxy.port}/global/0", b"mine")[0] != 403
     finally:
         proxy.close()
+
+
+def test_the_rendezvous_of_another_run_is_not_joined(key_folder):
+    port = free_port()
+    first, second = (
+        Membership(
+            group_info(rank, 2, port),
+            run_id,
+            key_folder,
+            print,
+            times=Times(patience_s=patience_s, settle_s=patience_s),
+        )
+        for rank, run_id, patience_s in ((0, "another run", 9.0), (1, "run", 1.0))
+    )
+    try:
+        with pytest.raises(GiveUpError, match="serves another run"):
+            second.gather(lambda: False)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_learner_whose_packets_come_from_another_address_takes_part(key_folder):
+    """As behind NAT: all packets come from 127.0.0.1, which is no learner's `ip`."""
+    hosts, port = ("127.0.0.2", "192.0.2.2"), free_port()
+    members = [
+        Membership(GroupInfo(number, hosts, hosts, port), "run", key_folder, print)
+        for number in range(2)
+    ]
+    started = []
+    threads = [
+        threading.Thread(target=lambda each=each: started.append(each.gather(lambda: False)))
+        for each in members
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=90)
+        assert started == [True, True]
+    finally:
+        for each in members:
+            each.close()

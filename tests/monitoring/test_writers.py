@@ -3,6 +3,8 @@
 import csv
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from impala_tf.config import ConfigError
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.rows import EpisodeWindow
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -174,3 +177,44 @@ def test_tensorboard_has_the_flags_and_the_command(tmp_path, monkeypatch):
     texts = [tf.make_ndarray(events.Tensors(name)[0].tensor_proto) for name in ("flags", "command")]
     assert b"learning_rate" in texts[0].item() and b"--seed=3" in texts[1].item()
     assert any("hparams" in tag for tag in events.summary_metadata)
+
+
+KILLED_WRITERS = """
+import os, signal, sys
+from pathlib import Path
+import tensorflow
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+
+folder = Path(sys.argv[1])
+
+def write(all_frames, checkpoint):
+    writers = CsvWriter(folder / "metrics.csv"), TensorBoardWriter(folder / "tensorboard")
+    for writer in writers:
+        writer.rewind(checkpoint)
+    for frames in all_frames:
+        for writer in writers:
+            writer.write({"environment_frames": frames, "loss_total": frames / 2})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+for all_frames, checkpoint in (([5, 10, 15], None), ([12], 10), ([14, 20], 10)):
+    pid = os.fork()
+    if pid == 0:
+        write(all_frames, checkpoint)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+"""
+
+
+@pytest.mark.long
+def test_curves_have_no_repeated_point_after_kills_and_resumes(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_WRITERS, str(tmp_path)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    whole = [5, 10, 14, 20]
+    assert frames_in(tmp_path / "metrics.csv") == whole
+    assert curve(tmp_path / "tensorboard", "loss/total") == [(n, n / 2) for n in whole]

@@ -204,3 +204,56 @@ def test_an_actor_whose_numbers_break_updates_is_named_and_cannot_end_the_run(
         hostile.close()
     named = [record.getMessage() for record in caplog.records if "was skipped" in record.message]
     assert len(named) == 1 and named[0].startswith("actor-1: "), named
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"algorithm": "ppo", "minibatches": 1},
+        {"algorithm": "impala", "synchronization": "trajectory"},
+    ],
+)
+def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counted(
+    build: Build, flags: dict[str, Any]
+) -> None:
+    parts = build(num_actors=1, envs_per_actor=2, **flags)
+    actor = client_of(parts, num_environments=2)
+    parts.server.start()
+    coming = Batches(
+        parts.queue, 2, lambda: parts.learner.parameter_version, parts.recorder.record_stale
+    )
+
+    def push(version: int, episodes: list[Episode]) -> None:
+        made = random_unrolls(specs_of(parts), 2)
+        versions = np.full(2, version, np.int64)
+        before = made.env_outputs.last_action % 2, made.agent_outputs.action % 2
+        actor.push(
+            made._replace(
+                parameter_version=versions,
+                env_outputs=made.env_outputs._replace(last_action=before[0]),
+                agent_outputs=made.agent_outputs._replace(action=before[1]),
+            ),
+            episodes,
+        )
+
+    try:
+        actor.handshake()
+        push(0, [Episode(1.0, 9)])
+        wait_until(lambda: parts.queue.size() == 2, what="unroll in the queue")
+        parts.learner.learner_updates = (
+            5  # one of another actor's unrolls; that in the queue is late
+        )
+        push(0, [Episode(2.0, 9)])
+        push(5, [Episode(3.0, 9)])
+        batch = coming.get(PATIENCE_S)
+        assert batch is not None
+        assert batch.parameter_version.numpy().tolist() == [5, 5]
+        wait_until(
+            lambda: parts.server.service.actors()[0].parameter_version == 5, what="unroll counted"
+        )
+        part = parts.recorder.interval()
+        assert part["unrolls_stale"] == 4, "two at the door, and two that were in the queue"
+        assert part["unrolls_refused"] == 0
+        assert [episode[0] for episode in part["episodes"]] == [1.0, 2.0, 3.0]
+    finally:
+        actor.close()

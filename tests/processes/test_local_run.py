@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from impala_tf.config import user_commands
 from impala_tf.machine import certificates
+from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
@@ -297,3 +299,14 @@ def test_an_actor_gives_up_on_a_learner_that_stays_away(start, tmp_path):
     code, out, err = run.wait()
     assert code == 0, err
     assert "ended: no learner for too long" in out
+
+
+def test_a_learner_may_have_an_ipv6_address(start, tmp_path):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("needs IPv6")
+    address = f"[::1]:{free_port()}"
+    flags = (*TRAINED, "--total_environment_frames=2000", f"--learner_hosts={address}")
+    code, out, err = start(*flags, f"--logdir={tmp_path / 'run'}").wait()
+    assert code == 0, err + out
