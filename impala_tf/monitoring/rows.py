@@ -54,6 +54,11 @@ class EpisodeWindow:
             },
         }
 
+    @property
+    def largest_return(self) -> float:
+        """The largest absolute return of the last 100 games; 0 before the first."""
+        return max((abs(episode.episode_return) for episode in self._last), default=0.0)
+
     def state(self) -> dict[str, Any]:
         """Returns the window as JSON-able values, for a checkpoint."""
         return {"count": self._count, "last": [list(episode) for episode in self._last]}

@@ -280,7 +280,7 @@ class LearnerProcess:
             before = self.recorder.last_row
             self.recorder.write_row(intervals, self.learner.progress)
             if (row := self.recorder.last_row) is not None and row is not before:
-                self.outputs.follow_row(row)
+                self.outputs.follow_row(row, self.recorder.window.largest_return)
 
     def save(self) -> bool:
         """Writes a checkpoint; returns whether that worked."""

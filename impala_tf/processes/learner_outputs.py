@@ -12,6 +12,7 @@ from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.learner import user_callbacks
 from impala_tf.learner.best_checkpoint import BestCheckpoint
+from impala_tf.learner.moments import MIN_STD
 from impala_tf.learner.user_callbacks import UserCallbacks
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.metrics import EVALUATION_METRICS, LEVEL_METRICS, METRICS, info_columns
@@ -22,7 +23,7 @@ from impala_tf.monitoring.rows import (
     evaluation_points,
     evaluation_status,
 )
-from impala_tf.monitoring.status_file import EvaluationStatus
+from impala_tf.monitoring.status_file import FOR_USER, EvaluationStatus
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
@@ -49,6 +50,7 @@ class LearnerOutputs:
         self._config, self._storage = config, storage
         self._score: Score | None = None
         self._checkpoint: Path | None = None
+        self._tells_small_returns = config.loss.value_normalization == "running"
         self._tensorboard = TensorBoardWriter(logdir.tensorboard, flags)
         columns = METRICS | info_columns(configs.split(run.info_metrics))
         self.writers: dict[str, Writer] = {
@@ -88,8 +90,8 @@ class LearnerOutputs:
         """Why the run should end before its last frame; '' if it should not."""
         return self.callbacks.end_reason or self._reached
 
-    def follow_row(self, row: Mapping[str, Any]) -> None:
-        """Does what follows from a row."""
+    def follow_row(self, row: Mapping[str, Any], largest_return: float) -> None:
+        """Does what follows from a row; `largest_return` is absolute, of the last 100 games."""
         if self.level_rows is not None:
             self._score = self.level_rows.score()
         elif (mean := row.get("episode_return_mean")) is not None:
@@ -99,6 +101,18 @@ class LearnerOutputs:
             self._reached = reached(wanted, self._score, self.level_rows is not None)
         if self.evaluator is not None:
             self.evaluator.on_row(row)
+        # Where rewards are rare, all returns may be 0.
+        is_small = row["episodes"] >= GAMES and 0.0 < largest_return < MIN_STD
+        if self._tells_small_returns and is_small:
+            self._tells_small_returns = False
+            _log.warning(
+                "the returns stay below %.2g, and --value_normalization=running has no unit below"
+                " %g: little is learned from them; scale the rewards with a wrapper"
+                " (--level_wrappers)",
+                largest_return,
+                MIN_STD,
+                extra=FOR_USER,
+            )
 
     def follow_checkpoint(self, checkpoint: Path) -> None:
         """Does what follows from a checkpoint. Each comes with a row."""

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from impala_tf.cluster.node import group
-from impala_tf.cluster.node.gathering import Gathering
+from impala_tf.cluster.node.gathering import Gathering, Times
 from impala_tf.cluster.node.group import Membership
 from impala_tf.cluster.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.cluster.node.state import (

@@ -66,7 +66,7 @@ class Stops(Callback):
 """
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_a_callback_ends_a_run_which_plays_without_it(start, folder):
     """So the command that evaluates it need not trust the callback's module."""
     (folder / "stops.py").write_text(STOPS)

@@ -257,3 +257,16 @@ def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counte
         assert [episode[0] for episode in part["episodes"]] == [1.0, 2.0, 3.0]
     finally:
         actor.close()
+
+
+def test_returns_below_the_smallest_unit_are_told_once(
+    build: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rewards of 1e-4 are hardly learned from, and the run looked like any other."""
+    outputs = build().outputs
+    assert outputs is not None
+    row = {"episodes": 100, "episode_return_mean": 0.01}
+    for largest_return in (0.5, 0.01, 0.01):
+        outputs.follow_row(row, largest_return)
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "--value_normalization" in line and "0.01" in line
