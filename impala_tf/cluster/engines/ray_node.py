@@ -203,9 +203,8 @@ def create(run: Run, learner_takes: dict[str, float]) -> int:
 
     actors = [{"CPU": float(run.actors_on(task))} for task in range(run.actor_nodes)]
     bundles = [learner_takes] * run.learners + actors
-    group = placement_group(
-        bundles, strategy="STRICT_SPREAD", name=run.namespace, lifetime="detached"
-    )
+    # Each on another Ray node, if there are enough.
+    group = placement_group(bundles, strategy="SPREAD", name=run.namespace, lifetime="detached")
     for index, (name, takes) in enumerate(zip(run.nodes, bundles, strict=True)):
         options = {
             "name": name,
