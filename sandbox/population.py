@@ -37,10 +37,10 @@ from impala_tf.config import (
 )
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.studies.child_runs import (
-    Range,
+    SearchedFlag,
     is_done,
     mean_return,
-    read_range,
+    read_searched,
     refuse_wrong_flags,
 )
 
@@ -64,26 +64,28 @@ class Member(NamedTuple):
     score: float = -math.inf  # mean return of its last 100 games; -inf: it failed
 
 
-def searched(text: str) -> Range:
+def searched(text: str) -> SearchedFlag:
     """Returns the flag and range of NAME=A..B or NAME=log:A..B.
 
     Raises:
       ConfigError: the text is wrong; the message says so.
     """
-    flag = read_range("search", text)
+    flag = read_searched("search", text)
+    if flag.choices:
+        raise ConfigError(f"--search={text}: must be NAME=A..B or NAME=log:A..B")
     if flag.name not in _OF_LEARNING or FLAGS[flag.name].kind not in (int, float):
         raise ConfigError(f"--search={text}: {flag.name} is no number that is about learning")
     return flag
 
 
-def draw_value(flag: Range, draw: random.Random) -> float:
+def draw_value(flag: SearchedFlag, draw: random.Random) -> float:
     """Returns a random value of the range."""
     if flag.is_log:
         return _rounded(flag, math.exp(draw.uniform(math.log(flag.low), math.log(flag.high))))
     return _rounded(flag, draw.uniform(flag.low, flag.high))
 
 
-def changed(flag: Range, value: float, draw: random.Random) -> float:
+def changed(flag: SearchedFlag, value: float, draw: random.Random) -> float:
     """Returns a value that is 1.2 times as large or as small, but within the range."""
     grows = draw.random() < 0.5
     new = _rounded(flag, value * _FACTOR if grows else value / _FACTOR)
@@ -92,12 +94,14 @@ def changed(flag: Range, value: float, draw: random.Random) -> float:
     return new
 
 
-def _rounded(flag: Range, value: float) -> float:
+def _rounded(flag: SearchedFlag, value: float) -> float:
     value = min(max(value, flag.low), flag.high)
     return round(value) if flag.is_int else float(f"{value:.6g}")
 
 
-def first_generation(count: int, space: Sequence[Range], draw: random.Random) -> list[Member]:
+def first_generation(
+    count: int, space: Sequence[SearchedFlag], draw: random.Random
+) -> list[Member]:
     """Returns members with random values of the searched flags."""
     numbers = range(1, count + 1)
     return [
@@ -107,7 +111,7 @@ def first_generation(count: int, space: Sequence[Range], draw: random.Random) ->
 
 
 def next_generation(
-    members: Sequence[Member], space: Sequence[Range], draw: random.Random
+    members: Sequence[Member], space: Sequence[SearchedFlag], draw: random.Random
 ) -> list[Member]:
     """Returns the members with the lowest quarter, and those that failed, replaced.
 
@@ -135,7 +139,7 @@ def next_generation(
     return planned
 
 
-def typed(space: Sequence[Range], values: Sequence[float]) -> list[str]:
+def typed(space: Sequence[SearchedFlag], values: Sequence[float]) -> list[str]:
     """Returns searched flags as they are typed."""
     return [f"--{flag.name}={value:.10g}" for flag, value in zip(space, values, strict=True)]
 
@@ -156,7 +160,7 @@ class Population:
     """Trains the generations of a population, and keeps its table."""
 
     def __init__(
-        self, folder: Path, members: int, space: Sequence[Range], flags: list[str], seed: int
+        self, folder: Path, members: int, space: Sequence[SearchedFlag], flags: list[str], seed: int
     ) -> None:
         self._folder, self._space, self._flags, self._seed = folder, space, flags, seed
         self._members = members

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from population import Member, changed, first_generation, next_generation
 
-from impala_tf.studies.child_runs import Range
+from impala_tf.studies.child_runs import SearchedFlag
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 
-RATE = Range("learning_rate", 1e-4, 1e-2, is_log=True, is_int=False)
-LENGTH = Range("unroll_length", 2, 30, is_log=False, is_int=True)
+RATE = SearchedFlag("learning_rate", 1e-4, 1e-2, is_log=True, is_int=False)
+LENGTH = SearchedFlag("unroll_length", 2, 30, is_log=False, is_int=True)
 SPACE = (RATE, LENGTH)
 
 

@@ -59,23 +59,26 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
         sys.exit(done.returncode)
 
 
-class Range(NamedTuple):
-    """A flag to search, and its range."""
+class SearchedFlag(NamedTuple):
+    """A flag to search, and its range, or its choices."""
 
     name: str
     low: float
     high: float
     is_log: bool
     is_int: bool
+    choices: tuple[str, ...] = ()
 
 
-def read_range(option: str, text: str) -> Range:
-    """Returns the flag and range of NAME=A..B or NAME=log:A..B.
+def read_searched(option: str, text: str) -> SearchedFlag:
+    """Returns the flag and the values of NAME=A..B, NAME=log:A..B or NAME=A|B|C.
 
     Raises:
       ConfigError: the text is wrong; the message says so.
     """
     name, _, values = text.partition("=")
+    if name and values and ".." not in values:
+        return SearchedFlag(name, 0.0, 0.0, False, False, tuple(values.split("|")))
     low, _, high = values.removeprefix("log:").partition("..")
     flag, is_log, problem = FLAGS.get(name), values.startswith("log:"), ""
     is_int = flag is not None and flag.kind is int
@@ -86,10 +89,10 @@ def read_range(option: str, text: str) -> Range:
         elif not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
             problem = "the first number must be smaller, and with log: above 0"
     except ValueError:
-        problem = "must be NAME=A..B or NAME=log:A..B, with numbers"
+        problem = "must be NAME=A..B, NAME=log:A..B or NAME=A|B|C"
     if problem:
         raise ConfigError(f"--{option}={text}: {problem}")
-    return Range(name, *bounds, is_log, is_int)
+    return SearchedFlag(name, *bounds, is_log, is_int)
 
 
 def claim_folder(flag: str, folder: Path, mine: Mapping[str, Any]) -> None:

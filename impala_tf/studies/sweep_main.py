@@ -21,13 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from impala_tf.config import ConfigError, command_line, config_file, user_commands
 from impala_tf.reporting.texts import decimals
 from impala_tf.studies import child_runs
+from impala_tf.studies.child_runs import SearchedFlag
 
 try:
     import optuna
@@ -36,55 +37,39 @@ except ImportError:
         f"sweep: needs optuna; install it with {user_commands.install_extra('sweep')}"
     ) from None
 
-Suggest = Callable[[optuna.Trial], Any]
 _POLL_S = 0.5
 
 
-class Space(NamedTuple):
-    """A searched flag."""
-
-    name: str
-    suggest: Suggest  # suggests a value for a trial
-    checked: tuple[Any, ...]  # the values to check before any trial: both ends, or every choice
-
-
-def read_space(text: str) -> Space:
-    """Returns the flag and its values.
-
-    Args:
-      text: NAME=A..B, NAME=log:A..B or NAME=A|B|C.
-
-    Raises:
-      ConfigError: the text is wrong; the message says so.
-    """
-    name, equals, values = text.partition("=")
-    if not (name and equals and values):
-        raise ConfigError(f"--search={text}: must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
-    if ".." not in values:
-        choices = tuple(values.split("|"))
-        return Space(name, lambda trial: trial.suggest_categorical(name, choices), choices)
-    name, low, high, is_log, is_int = child_runs.read_range("search", text)
+def suggest(trial: optuna.Trial, flag: SearchedFlag) -> Any:
+    """Returns a trial's value of a flag."""
+    name, low, high, is_log, is_int, choices = flag
+    if choices:
+        return trial.suggest_categorical(name, choices)
     if is_int:
-        first, last = int(low), int(high)
-        return Space(
-            name, lambda trial: trial.suggest_int(name, first, last, log=is_log), (first, last)
-        )
-    return Space(name, lambda trial: trial.suggest_float(name, low, high, log=is_log), (low, high))
+        return trial.suggest_int(name, int(low), int(high), log=is_log)
+    return trial.suggest_float(name, low, high, log=is_log)
 
 
-def refuse_wrong_values(spaces: Sequence[Space], flags: list[str], folder: Path) -> None:
+def checked_values(flag: SearchedFlag) -> tuple[Any, ...]:
+    """Returns the values to check before any trial: both ends, or every choice."""
+    ends = (flag.low, flag.high)
+    return flag.choices or (tuple(map(int, ends)) if flag.is_int else ends)
+
+
+def refuse_wrong_values(searched: Sequence[SearchedFlag], flags: list[str], folder: Path) -> None:
     """Exits with 2 and a run's own lines if it would refuse an end of a range, or a choice."""
-    for number in range(max(len(space.checked) for space in spaces)):
+    values = {flag.name: checked_values(flag) for flag in searched}
+    for number in range(max(map(len, values.values()))):
         # All lowest values, all highest, and each choice once.
-        values = [f"--{s.name}={s.checked[min(number, len(s.checked) - 1)]}" for s in spaces]
-        child_runs.refuse_wrong_flags([*flags, *values, f"--logdir={folder / 'trials' / '0'}"])
+        own = [f"--{name}={each[min(number, len(each) - 1)]}" for name, each in values.items()]
+        child_runs.refuse_wrong_flags([*flags, *own, f"--logdir={folder / 'trials' / '0'}"])
 
 
 class Sweep:
     """Trains trials until it is asked to stop."""
 
-    def __init__(self, folder: Path, spaces: Sequence[Space], flags: list[str]) -> None:
-        self._folder, self._spaces, self._flags = folder, spaces, flags
+    def __init__(self, folder: Path, searched: Sequence[SearchedFlag], flags: list[str]) -> None:
+        self._folder, self._searched, self._flags = folder, searched, flags
         self._running: set[subprocess.Popen[bytes]] = set()
         self.stopping = threading.Event()
 
@@ -108,7 +93,7 @@ class Sweep:
 
     def _trained(self, trial: optuna.Trial) -> float:
         self._end_if_stopping(trial)
-        chosen = {space.name: space.suggest(trial) for space in self._spaces}
+        chosen = {flag.name: suggest(trial, flag) for flag in self._searched}
         logdir = self._folder / "trials" / str(trial.number)
         logdir.mkdir(parents=True, exist_ok=True)
         flags = [*self._flags, *(f"--{name}={value}" for name, value in chosen.items())]
@@ -215,10 +200,10 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(own)
     if options.trials < 1:
         raise ConfigError(f"--trials={options.trials}: must be 1 or more")
-    spaces = [read_space(text) for text in options.search]
-    if len({space.name for space in spaces}) < len(spaces):
+    searched = [child_runs.read_searched("search", text) for text in options.search]
+    if len({flag.name for flag in searched}) < len(searched):
         raise ConfigError("--search: names a flag twice")
-    refuse_wrong_values(spaces, flags, options.to)
+    refuse_wrong_values(searched, flags, options.to)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # its warnings are tracebacks of trials
     child_runs.claim_folder("to", options.to, {"search": options.search, "flags": flags})
     study = optuna.create_study(
@@ -230,7 +215,7 @@ def main(words: Sequence[str]) -> int:
     )
     # A resumed sampler with the same seed would draw the same values again.
     study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
-    sweep = Sweep(options.to, spaces, flags)
+    sweep = Sweep(options.to, searched, flags)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, sweep.stop)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)

@@ -27,6 +27,7 @@ ANSWER_S = 5.0
 _FAREWELL_S = 10.0
 """How long processes may take to hear from a learner that the run is over, and to exit."""
 _POLL_S = 1.0
+_LOOKUPS = 3  # a busy cluster may miss a Ray actor once
 
 
 class Run(NamedTuple):
@@ -181,9 +182,11 @@ def is_there(run: Run) -> bool:
     """Tells whether Ray has the run, with or without room for it."""
     import ray
 
-    with contextlib.suppress(ValueError):
-        ray.get_actor(run.nodes[0], namespace=run.namespace)
-        return True
+    for _ in range(_LOOKUPS):
+        with contextlib.suppress(ValueError):
+            ray.get_actor(run.nodes[0], namespace=run.namespace)
+            return True
+        time.sleep(_POLL_S)
     return False
 
 
