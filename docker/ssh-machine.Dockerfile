@@ -1,4 +1,4 @@
-# A container in place of a remote machine, to try the front end; see ssh-cluster.yml. It has SSH,
+# A container in place of a remote machine, to try the launcher; see ssh-cluster.yml. It has SSH,
 # tmux, Python and a compiler (Horovod needs one), but nothing of this project.
 ARG BASE_IMAGE=debian:bookworm-slim
 FROM ${BASE_IMAGE}

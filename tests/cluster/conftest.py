@@ -1,4 +1,4 @@
-"""Fixtures of the front end's tests: nodes, runs and machines here and behind an sshd."""
+"""Fixtures of the launcher's tests: nodes, runs and machines here and behind an sshd."""
 
 import functools
 

@@ -25,7 +25,7 @@ def launched(private_tmux, tmp_path):
 
 
 class Terminal:
-    """A command of the front end on a terminal of its own."""
+    """A command of the launcher on a terminal of its own."""
 
     def __init__(self, *words, lines=40):
         self._master, slave = pty.openpty()

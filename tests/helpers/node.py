@@ -31,7 +31,7 @@ class Node:
                 **settings}  # fmt: skip
 
     def ask(self, task, **question):
-        """Runs the agent as the front end does; returns its answer, or what it says is wrong."""
+        """Runs the agent as the launcher does; returns its answer, or what it says is wrong."""
         done = subprocess.run(
             [sys.executable, "-m", "impala_tf.cluster.node.tasks", task],
             cwd=self.project, input=json.dumps(question), capture_output=True, text=True,

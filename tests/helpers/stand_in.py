@@ -1,4 +1,4 @@
-"""A project with a run_experiment.py that trains nothing: quick processes for the front end."""
+"""A project with a run_experiment.py that trains nothing: quick processes for the launcher."""
 
 import sys
 
@@ -52,7 +52,7 @@ print("stopped cleanly", flush=True)
 
 
 def make_project(folder):
-    """Makes the stand-in project in `folder`, with the front end of this one."""
+    """Makes the stand-in project in `folder`, with the launcher of this one."""
     folder.mkdir(parents=True)
     (folder / "impala_tf").symlink_to(ROOT / "impala_tf")
     (folder / "run_experiment.py").write_text(PROGRAM)

@@ -69,7 +69,7 @@ def make_logdir(given: Given) -> None:
 
 
 def print_commands(given: Given, *commands: Sequence[str]) -> None:
-    """Prints commands of the front end for the run that was submitted, such as ["status"]."""
+    """Prints commands of the launcher for the run that was submitted, such as ["status"]."""
     for words in commands:
         print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
 

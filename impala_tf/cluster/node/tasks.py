@@ -1,4 +1,4 @@
-"""Does the front end's work on a machine: JSON in, JSON out.
+"""Does the launcher's work on a machine: JSON in, JSON out.
 
 `python -m impala_tf.cluster.node.tasks TASK` does one task.
 
