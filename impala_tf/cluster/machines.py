@@ -91,9 +91,11 @@ class Machines:
 @contextlib.contextmanager
 def connected(nodes: Iterable[NodeSpec], passwords: Mapping[str, Secret]) -> Iterator[Machines]:
     """Connects to machines until the block ends; see `Machines`."""
-    machines = Machines(passwords)
+    machines, listed = Machines(passwords), list(nodes)
     try:
-        on_all(nodes, machines.runner)
+        on_all(listed, machines.runner)
+        # In the order of the CSV, whichever answered first.
+        machines.found = {node.name: machines.found[node.name] for node in listed}
         yield machines
     finally:
         for machine in machines.reached():

@@ -142,7 +142,7 @@ def test_what_a_launch_costs_a_machine_does_not_grow_with_their_number(zoo):
         run.write()
         assert run.launch() == 0
         assert all(run.running(node) == run.names(node) for node in run.nodes)
-        assert {n.commands - b for n, b in zip(run.nodes, before, strict=True)} == {2}
+        assert {n.commands - b for n, b in zip(run.nodes, before, strict=True)} == {3}
         sizes.append(run.sizes())
         assert run.stop() == 0
         shutil.rmtree(run.logdir / "runs")
