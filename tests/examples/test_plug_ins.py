@@ -76,7 +76,7 @@ def test_a_callback_ends_a_run_which_plays_without_it(start, folder):
     assert "--trust_level_module" not in line
     (folder / "stops.py").unlink()
     flags = [word for word in shlex.split(line) if word.startswith("--")]
-    flags = ["--test_num_episodes=2", *(flag for flag in flags if flag != "--video")]
+    flags = ["--mode=test", "--test_num_episodes=2", *(flag for flag in flags if flag != "--video")]
     code, played, err = start(*flags, cwd=folder).wait()
     assert code == 0, err
     assert "2 games, sampled actions: mean" in played
