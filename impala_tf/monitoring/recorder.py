@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait
 class RunRecorder:
     """The statistics of one learner. Rank 0's recorder also writes the rows of all learners.
 
+    `sizes` tells the columns queue_size and, if there is a replay, replay_steps.
     `level_rows` writes a row per level; `files` have other rows, and go back with the run when it
     resumes. `info_metrics` are the names of `Episode.info`. `members` are the numbers of the
     learners, by rank; (): they equal the ranks.
@@ -48,11 +49,10 @@ class RunRecorder:
     def __init__(
         self,
         writers: dict[str, Writer],
-        queue_size: Callable[[], int],
+        sizes: Mapping[str, Callable[[], int]],
         interval_s: float,
         level_rows: LevelRows | None = None,
         files: Sequence[Writer] = (),
-        replay_steps: Callable[[], int] | None = None,
         info_metrics: Sequence[str] = (),
         members: Sequence[int] = (),
     ) -> None:
@@ -60,8 +60,7 @@ class RunRecorder:
         self._level_rows = level_rows
         self._files = [*writers.values(), *files]
         self._members = members
-        self._queue_size = queue_size
-        self._replay_steps = replay_steps
+        self._sizes = sizes
         self._interval_s = interval_s
         self.window = EpisodeWindow(info_metrics)
         """The finished games of all learners, at rank 0."""
@@ -156,7 +155,6 @@ class RunRecorder:
             "batches": len(self._stats),
             "stats": _reduce(self._stats),
             "episodes": [list(episode) for episode in episodes],
-            "queue_size": self._queue_size(),
             "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
             "learner_all_reduce_fraction": None
             if self._all_reduce_s is None
@@ -166,7 +164,8 @@ class RunRecorder:
             "actor_shares": _reduce(actor_shares),
             "unrolls_refused": refused,
             "unrolls_stale": stale,
-            "replay_steps": None if self._replay_steps is None else self._replay_steps(),
+            "replay_steps": None,
+            **{name: size() for name, size in self._sizes.items()},
         }
         self._begin_interval()
         return part

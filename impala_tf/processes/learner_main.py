@@ -163,13 +163,13 @@ class LearnerProcess:
         self.storage = StorageWatch()
         self.outputs = LearnerOutputs(config, spec, logdir, self.storage) if leads else None
         replay = self.learner.uses.replay
+        of_replay = {} if replay is None else {"replay_steps": lambda: replay.steps}
         self.recorder = RunRecorder(
             {} if self.outputs is None else self.outputs.writers,
-            self.queue.size,
+            {"queue_size": self.queue.size, **of_replay},
             config.run.metrics_interval_s,
             None if self.outputs is None else self.outputs.level_rows,
             () if self.outputs is None else self.outputs.files,
-            None if replay is None else lambda: replay.steps,
             configs.split(config.run.info_metrics),
             group.members,
         )

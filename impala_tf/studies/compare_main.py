@@ -36,9 +36,18 @@ _LAST_SHARE = 0.2  # of a run, over which its returns are averaged
 _BUSY = 0.3  # cores that other programs use
 _POLL_S = 0.25
 _COLUMNS = (
-    "level", "variant", "seeds", "last fifth", "whole run", "steps/s", "minutes", "log ratio",
-    "low", "high", "P(better)",
-)  # fmt: skip
+    "level",
+    "variant",
+    "seeds",
+    "last fifth",
+    "whole run",
+    "steps/s",
+    "minutes",
+    "log ratio",
+    "low",
+    "high",
+    "P(better)",
+)
 
 
 def main(words: Sequence[str]) -> int:

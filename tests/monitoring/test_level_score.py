@@ -32,7 +32,7 @@ def levels_of(folder: Path, normalized: bool = True) -> LevelRows:
 def play(levels: LevelRows, games: Mapping[int, tuple[int, float]]) -> None:
     """Writes a row for games: {level: (how many, return)}."""
     writers: Any = {"rows": Rows()}
-    one = RunRecorder(writers, lambda: 0, 10.0, level_rows=levels)
+    one = RunRecorder(writers, {"queue_size": lambda: 0}, 10.0, level_rows=levels)
     for level, (count, score) in games.items():
         one.record_episodes([Episode(score, 5, level=level)] * count)
     one.record_update(stats(1.0), idle_s=0.0)
@@ -94,7 +94,7 @@ def test_the_files_of_a_run_hold_the_score(tmp_path: Path, kind: Kind) -> None:
     """A report, a sweep and a picture read there what a run was judged by while it trained."""
     levels = levels_of(tmp_path, kind is Kind.NORMALIZED)
     writers: Any = {"csv": CsvWriter(tmp_path / "metrics.csv")}
-    one = RunRecorder(writers, lambda: 0, 10.0, level_rows=levels)
+    one = RunRecorder(writers, {"queue_size": lambda: 0}, 10.0, level_rows=levels)
     expected = []
     for frames, scored in ((1, {0: 3.0}), (2, {1: 500.0}), (3, {}), (4, {0: 7.0, 1: 1 / 3})):
         one.record_episodes([Episode(mean, 5, level=level) for level, mean in scored.items()])

@@ -36,7 +36,7 @@ def recorder(
     rows: Any = None, queue_size: int = 0, interval_s: float = 10.0, **more_writers: Any
 ) -> RunRecorder:
     writers = {"rows": Rows() if rows is None else rows, **more_writers}
-    return RunRecorder(writers, lambda: queue_size, interval_s)
+    return RunRecorder(writers, {"queue_size": lambda: queue_size}, interval_s)
 
 
 def stats(value: float, lag: float = 0.0) -> PolicyStats:
@@ -216,7 +216,7 @@ def test_numbers_from_infos_are_averaged_and_survive_a_resume() -> None:
     names = ("score", "end/steps", "nowhere")
 
     def made(rows: Any) -> RunRecorder:
-        return RunRecorder({"rows": rows}, lambda: 0, 10.0, info_metrics=names)
+        return RunRecorder({"rows": rows}, {"queue_size": lambda: 0}, 10.0, info_metrics=names)
 
     one, rows = made(written := Rows()), written.rows
     one.record_episodes([Episode(1.0, 1, info=(2.0, None, None))])
