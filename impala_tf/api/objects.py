@@ -7,16 +7,17 @@ import os
 import re
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from impala_tf.config import ALGORITHMS, Algorithm, ConfigError, plug_ins
-from impala_tf.logdir import replace_file
+from impala_tf.logdir import Logdir, read_json, replace_file
 
 CHILD_VARIABLE = "IMPALA_TF_IS_CHILD"
 """Environment variable that marks the processes that `train` starts."""
-TRAINED_HERE: set[Path] = set()
-"""The logdirs of this process's runs: the modules that they name are those of its own calls."""
+_NAMING = ("level_name", "level_wrappers", "agent_name", "algorithm")  # may name modules
+_TRAINED_HERE: dict[Path, list[Any]] = {}  # the values of _NAMING in this process's calls
 _MODULE = '''"""Written by impala_tf.train for {name} of a notebook or script.
 
 Runs that object's code, as importing any module does.
@@ -30,6 +31,25 @@ import cloudpickle
 {data}
 """))
 '''
+
+
+def note_trained(logdir: Path, flags: Mapping[str, Any]) -> None:
+    """Notes which modules this process's own call has named for the run in a folder."""
+    _TRAINED_HERE[logdir.resolve()] = [flags[name] for name in _NAMING]
+
+
+def is_own(logdir: Path) -> bool:
+    """Returns whether a folder names only what this process's own call has named.
+
+    A finished run of somebody else, which `train` leaves as it is, may name other modules.
+    """
+    if (named := _TRAINED_HERE.get(logdir.resolve())) is None:
+        return False
+    try:
+        flags = read_json(Logdir(logdir).config)["flags"]
+        return [flags[name] for name in _NAMING] == named
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 class Objects:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from impala_tf import config as configs
 from impala_tf.api import objects
 from impala_tf.callbacks import Callback
 from impala_tf.config import Algorithm, ConfigError, flags_of, python_values
@@ -295,7 +296,7 @@ def _training(named: dict[str, Any], flags: dict[str, Any]) -> LocalTraining:
     except BaseException:
         training.close()
         raise
-    objects.TRAINED_HERE.add(folder.resolve())
+    objects.note_trained(folder, configs.to_dict(training.config))
     return training
 
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import Space
 
-from impala_tf.api.objects import TRAINED_HERE
+from impala_tf.api import objects
 from impala_tf.config import AGENTS, ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.batched import LIFE_LOST
@@ -208,7 +208,7 @@ def load(
 def _given_for(logdir: str | os.PathLike[str], checkpoint: str, trust: bool, **flags: Any) -> Given:
     """Returns the flags of `impala test`."""
     of_test = {"mode": "test", "logdir": logdir, "checkpoint": checkpoint}
-    trust = trust or Path(logdir).resolve() in TRAINED_HERE
+    trust = trust or objects.is_own(Path(logdir))
     return python_values.given(dict(**flags, **of_test, trust_level_module=trust))
 
 

@@ -12,7 +12,9 @@ import pytest
 
 import impala_tf as impala
 from impala_tf.algorithms import appo
+from impala_tf.api import objects
 from impala_tf.api.objects import Objects
+from impala_tf.logdir import Logdir
 from tests.helpers import arguments, own_algorithm
 from tests.helpers.runs import PROJECT
 
@@ -113,3 +115,19 @@ def test_what_cannot_be_written_is_refused_by_its_name() -> None:
 def test_the_typed_arguments_are_those_of_the_flags() -> None:
     """CONTRIBUTING.md says how to write the file again."""
     assert arguments.FILE.read_text() == arguments.text()
+
+
+def test_a_finished_run_of_somebody_else_is_not_this_process_s(tmp_path: Path) -> None:
+    """`train` leaves it as it is, so it may name a module that the call does not."""
+    config = Logdir(tmp_path).config
+    flags = {"level_name": "CartPole-v1", "level_wrappers": "", "agent_name": "MLPAgent"}
+    own = {**flags, "algorithm": "appo"}
+    config.write_text(json.dumps({"flags": own}))
+    assert not objects.is_own(tmp_path), "no call has trained there"
+    objects.note_trained(tmp_path, own)
+    assert objects.is_own(tmp_path)
+    for name in own:
+        config.write_text(json.dumps({"flags": {**own, name: "evil:Net"}}))
+        assert not objects.is_own(tmp_path)
+    config.write_text("7")
+    assert not objects.is_own(tmp_path)
