@@ -28,7 +28,7 @@ _LONGEST_NAME = 100  # file systems allow 255 bytes
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 _GRADIENTS = 2  # in the queue: each is as large as all parameters, and soon stale
 _MEASURED_ACTORS = 2  # the defaults were measured with them, see sandbox/vectors.md
-_STEPS_OF_A_PART = 128  # see sandbox/speed.md: with 32, an update takes 1.4 times as long
+_STEPS_OF_A_PART = 128  # measured: with 32, an update takes 1.4 times as long
 # {the flag with a schedule's end: the flag with its start}.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
