@@ -95,10 +95,3 @@ def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
         child_runs.claim_folder("folder", folder, mine)
     except ConfigError as error:
         sys.exit(command_line.fail(error))
-
-
-def commit() -> str:
-    """Returns the commit of this project, with '+' if files were changed since."""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"

@@ -162,7 +162,7 @@ def table(
         "",
         protocol,
         "",
-        f"{provenance.machine()}; commit {many_runs.commit()}",
+        f"{provenance.machine()}; commit {provenance.git_commit()}",
         "",
         *([] if curves[0].kind is Kind.GAMES else [f"return: {curves[0].kind.value}", ""]),
         "| agent steps | " + " | ".join(f"seed {c.seed}" for c in curves) + " | band |",
@@ -228,7 +228,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--band={band_path}: {error}")
     flags = merged(band.flags if band else [], flags)
     child_runs.refuse_wrong_flags(run_flags(options.level, 1, folder / "seed-1", flags))
-    many_runs.refuse_other_runs(folder, {"commit": many_runs.commit(), "flags": flags})
+    many_runs.refuse_other_runs(folder, {"commit": provenance.git_commit(), "flags": flags})
     stop = StopRequest()
     stop.install()
     curves = []

@@ -59,7 +59,7 @@ def describe(
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     here = {
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "machine": machine() if device == "CPU" else f"{machine()}, {device}",
         "command": sys.argv,
     }
@@ -173,8 +173,11 @@ def machine() -> str:
     return f"{processor}, {cores} core{'s' * (cores > 1)}, {memory / 2**30:.0f} GiB"
 
 
-def _git_commit() -> str | None:
-    """Returns the commit of this project's checkout, with '+' if files were changed since."""
+def git_commit() -> str | None:
+    """Returns the commit of this project's checkout, with '+' if files were changed since.
+
+    None: this is no checkout, or there is no git.
+    """
     if not user_commands.IS_CHECKOUT:
         return None  # git would find a repository of the user's around the package
     try:
