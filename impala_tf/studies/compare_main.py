@@ -79,8 +79,9 @@ def main(words: Sequence[str]) -> int:
         print("stopped; the same command resumes")
         return 1
     table = tabulate(options, list(variants))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        print("  ".join(cell.ljust(12) for cell in row).rstrip())
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
     _write(options.to / "comparison.csv", table)
     report = [f"--logdir={options.to}", f"--to={options.to}"]
     subprocess.run([sys.executable, "-m", "impala_tf", "report", *report], check=False)
@@ -312,7 +313,8 @@ def compare(pairs: Sequence[Sequence[Sequence[float]]]) -> list[str]:
     samples = [np.array(values) for pair in pairs for values in pair]
     if not all(map(len, samples)):
         return ["-"] * 4
-    better = f"{np.mean([statistics.improvement(*map(np.array, pair)) for pair in pairs]):.2f}"
+    chances = map(statistics.improvement, samples[::2], samples[1::2])
+    better = f"{np.mean(list(chances)):.2f}"
     if min(sample.min() for sample in samples) <= 0:
         return ["-", "-", "-", better]
 
