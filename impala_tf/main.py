@@ -98,7 +98,8 @@ def _run(given: Given) -> int:
 
 def submit(given: Given) -> int:
     """Submits a run to its engine, or prints what it gets (--dry_run); returns the exit status."""
-    from impala_tf.cluster.engines import registry
+    from impala_tf.cluster.engines.engine import engine_called
+    from impala_tf.cluster.record import SSH
     from impala_tf.cluster.runner import ClusterError
     from impala_tf.learner import user_callbacks
     from impala_tf.monitoring.live_display import Display
@@ -118,7 +119,7 @@ def submit(given: Given) -> int:
         envs_per_actor=config.process.envs_per_actor,
         algorithm=config.loss.algorithm,
     )
-    engine = registry.ENGINES[given["engine"] or registry.SSH]
+    engine = engine_called(given["engine"] or SSH)
     if given.cluster.dry_run:
         print(engine.render(given), end="")
         return 0

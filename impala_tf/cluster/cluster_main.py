@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 from impala_tf import __version__
 from impala_tf.cluster import doctor, fetch, operate, setup, status, watch
-from impala_tf.cluster.engines import registry
+from impala_tf.cluster.engines.engine import engine_called
 from impala_tf.cluster.launch import STOP_S
 from impala_tf.cluster.plan import as_text, plan_of
-from impala_tf.cluster.record import SSH, load
+from impala_tf.cluster.record import SSH, Launch, find, load, newest
 from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
 
@@ -129,56 +129,61 @@ def _doctor(options: Options) -> int:
     return doctor.examine(plan, passwords, options.logdir, options.workers_csv_path)
 
 
-def _found(options: Options, *only_ssh: str) -> registry.Run:
+def _found(options: Options, *only_ssh: str) -> Launch:
     """Returns the run that is meant. Raises ConfigError for what its engine lacks.
+
+    Its logdir is as the user calls it.
 
     Args:
       options: the options.
       only_ssh: options that only runs over SSH have; '' for the command itself.
     """
-    run = registry.found(options.logdir, options.tmux_sess)
-    for name in only_ssh if run.name != SSH else ():
+    logdir = options.logdir
+    launch = newest(options.tmux_sess) if logdir is None else find(logdir)
+    launch = launch._replace(logdir=str(logdir or launch.logdir))
+    for name in only_ssh if launch.engine != SSH else ():
         value = getattr(options, name.lstrip("-")) if name else True
         if value is not None and value is not False and value != []:
             raise ConfigError(
                 f"{options.word} {name}".rstrip() + f": only for runs over SSH;"
-                f" {run.job.logdir} has a run of --engine={run.name}"
+                f" {launch.logdir} has a run of --engine={launch.engine}"
             )
-    return run
+    return launch
 
 
 def _over_ssh(function: Callable[..., int], *names: str) -> Callable[[Options], int]:
     """Returns a command for runs over SSH: the function, with a logdir and these options."""
     return lambda options: function(
-        Path(_found(options, "").job), *(getattr(options, name) for name in names)
+        Path(_found(options, "").logdir), *(getattr(options, name) for name in names)
     )
 
 
 def _status(options: Options) -> int:
-    run = _found(options, "--follow", "targets", "--problems")
-    if run.name != SSH:
-        return run.engine.show_status(run.job)
-    return status.show_status(run.job, options.follow, tuple(options.targets), options.problems)
+    launch = _found(options, "--follow", "targets", "--problems")
+    if launch.engine != SSH:
+        return engine_called(launch.engine).show_status(launch)
+    logdir, targets = Path(launch.logdir), tuple(options.targets)
+    return status.show_status(logdir, options.follow, targets, options.problems)
 
 
 def _watch(options: Options) -> int:
     from impala_tf.monitoring.live_display import Display
 
-    logdir = Path(_found(options, "").job)
+    logdir = Path(_found(options, "").logdir)
     interval_s = command_line.parse(load(logdir).flags)["metrics_interval_s"]
     return watch.watch(logdir, lambda source: Display(source, interval_s=interval_s))
 
 
 def _logs(options: Options) -> int:
-    run = _found(options, "host")
-    if run.name != SSH:
-        return run.engine.follow_log(run.job, options.name, options.follow)
-    return operate.follow_log(run.job, options.name, options.follow, options.host)
+    launch = _found(options, "host")
+    if launch.engine != SSH:
+        return engine_called(launch.engine).follow_log(launch, options.name, options.follow)
+    return operate.follow_log(Path(launch.logdir), options.name, options.follow, options.host)
 
 
 def _stop(options: Options) -> int:
-    run = _found(options, "target", "--timeout_s")
-    if run.name != SSH:
-        return run.engine.stop(run.job)
+    launch = _found(options, "target", "--timeout_s")
+    if launch.engine != SSH:
+        return engine_called(launch.engine).stop(launch)
     timeout_s = STOP_S if options.timeout_s is None else options.timeout_s
-    return operate.stop(run.job, options.target, timeout_s)
+    return operate.stop(Path(launch.logdir), options.target, timeout_s)

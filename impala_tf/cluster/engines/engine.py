@@ -6,10 +6,11 @@ of the user who submitted it; see `impala_tf.cluster.record`.
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from impala_tf.cluster.launch import Differences
 from impala_tf.cluster.record import Launch
@@ -27,8 +28,7 @@ _TAIL_BYTES = "20000"
 class Engine(Protocol):
     """The functions of an engine's module. They print for people, and return an exit status.
 
-    They may have more arguments, with defaults, for options that some engines lack. A job is the
-    engine's own record of a submitted run.
+    `ssh` has only the first two: what looks after its runs is in `status` and `operate`.
     """
 
     def render(self, given: Given) -> str:
@@ -45,19 +45,21 @@ class Engine(Protocol):
           ClusterError: the engine refuses the run.
         """
 
-    def job(self, launch: Launch, logdir: Path, /) -> Any:
-        """Returns the job of a launch, whose logdir the user calls `logdir`."""
-
     # The following raise ClusterError if the engine does not answer, or refuses.
 
-    def show_status(self, job: Any, /) -> int:
-        """Prints the engine's state of the job, and the state of its processes."""
+    def show_status(self, launch: Launch) -> int:
+        """Prints the engine's state of the run, and the state of its processes."""
 
-    def follow_log(self, job: Any, name: str, follow: bool, /) -> int:
+    def follow_log(self, launch: Launch, name: str, follow: bool) -> int:
         """Prints the end of a process's output, and if `follow`, what comes until Ctrl-C."""
 
-    def stop(self, job: Any, /) -> int:
+    def stop(self, launch: Launch) -> int:
         """Stops the whole run, with a checkpoint."""
+
+
+def engine_called(name: str) -> Engine:
+    """Returns an engine, which imports packages such as Ray only when it is used."""
+    return cast(Engine, importlib.import_module(f"impala_tf.cluster.engines.{name}"))
 
 
 def make_logdir(given: Given) -> None:

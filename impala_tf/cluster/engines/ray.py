@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.cluster import code, status
@@ -35,15 +34,6 @@ from impala_tf.config.engine_flags import amounts
 _NAME = "ray"
 _STOP_S = 60.0
 """How long a learner has to answer a stop on a busy node: if it does not, it saves nothing."""
-
-
-class Job(NamedTuple):
-    """A run that was submitted."""
-
-    logdir: Path
-    address: str
-    """The address of the cluster."""
-    run: Run
 
 
 def render(given: Given) -> str:
@@ -66,7 +56,7 @@ def submit(given: Given, *_: object) -> int:
     logdir = Path(given["logdir"]).absolute()
     before = earlier(logdir, _NAME)
     with _code(given) as code, _connected("auto", run.namespace, code) as address:
-        if before is not None and is_there(job(before, logdir).run):
+        if before is not None and is_there(_run_of(before)):
             raise trains_there(logdir, "a run on Ray")
         with written(logdir):
             make_logdir(given)
@@ -85,43 +75,40 @@ def submit(given: Given, *_: object) -> int:
     return 0
 
 
-def job(launch: Launch, logdir: Path) -> Job:
-    """Returns the job of a launch; see `engine.Engine`."""
-    return Job(logdir, launch.job["address"], from_plain(Run, launch.job["run"]))
-
-
-def show_status(job: Job) -> int:
+def show_status(launch: Launch) -> int:
     """Prints the state and the host of every process, and the nodes without room; returns 0."""
-    with _connected(job.address, job.run.namespace):
-        has_run = is_there(job.run)
-        seen = ask(job.run, job.run.nodes, "look")
+    run = _run_of(launch)
+    with _connected(launch.job["address"], run.namespace):
+        has_run = is_there(run)
+        seen = ask(run, run.nodes, "look")
     if not has_run:
         print("the run has left Ray; what its processes have written in the logdir:")
-    for name in job.run.nodes if has_run else []:
+    for name in run.nodes if has_run else []:
         if name not in seen:
             print(f"{name}: waits for room, or its Ray node was lost")
         elif seen[name].problem:
             print(f"{name}: {seen[name].problem}")
     hosts = {name: each.host for name, each in seen.items()}
-    known = status.run_in(job.logdir, has_run, hosts)
+    known = status.run_in(Path(launch.logdir), has_run, hosts)
     if known.processes:
         status.print_run(known)
     return 0
 
 
-def follow_log(job: Job, name: str, follow: bool) -> int:
+def follow_log(launch: Launch, name: str, follow: bool) -> int:
     """Prints the end of a process's log, from the logdir."""
-    return print_log(files.log_path(job.logdir, name), follow)
+    return print_log(files.log_path(launch.logdir, name), follow)
 
 
-def stop(job: Job) -> int:
+def stop(launch: Launch) -> int:
     """Stops the whole run, with a checkpoint; returns 0."""
-    with _connected(job.address, job.run.namespace):
-        has_run = is_there(job.run)
-        learners = ask(job.run, job.run.nodes[: job.run.learners], "stop", _STOP_S)
+    run = _run_of(launch)
+    with _connected(launch.job["address"], run.namespace):
+        has_run = is_there(run)
+        learners = ask(run, run.nodes[: run.learners], "stop", _STOP_S)
         saves = "node-learner-0" in learners
         if not saves:
-            remove(job.run)
+            remove(run)
     if not has_run:
         print("the run has left Ray already")
     elif saves:
@@ -129,6 +116,11 @@ def stop(job: Job) -> int:
     else:
         print("the run is cancelled: learner 0 had no room, or its node was lost")
     return 0
+
+
+def _run_of(launch: Launch) -> Run:
+    run: Run = from_plain(Run, launch.job["run"])
+    return run
 
 
 def _run(given: Given) -> Run:

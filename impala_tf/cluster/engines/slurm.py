@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.cluster.engines.engine import (
@@ -82,13 +81,6 @@ for _ in {1..20}; do kill -0 "$actors" 2>/dev/null && sleep 1; done # the learne
 """
 
 
-class Job(NamedTuple):
-    """A run that was submitted."""
-
-    logdir: Path
-    number: str
-
-
 def render(given: Given) -> str:
     """Returns the batch script of a run; see `engine.Engine`."""
     logdir = Path(given["logdir"]).absolute()
@@ -127,7 +119,7 @@ def submit(given: Given, *_: object) -> int:
             file=sys.stderr,
         )
     before = earlier(logdir, _NAME)
-    if before is not None and (state := _queue(job(before, logdir), "%T")):
+    if before is not None and (state := _queue(before, "%T")):
         raise trains_there(logdir, f"job {before.job['job']} is {state[0]} and")
     with written(logdir):
         make_logdir(given)
@@ -143,42 +135,37 @@ def submit(given: Given, *_: object) -> int:
     return 0
 
 
-def job(launch: Launch, logdir: Path) -> Job:
-    """Returns the job of a launch; see `engine.Engine`."""
-    return Job(logdir, launch.job["job"])
-
-
-def show_status(job: Job) -> int:
+def show_status(launch: Launch) -> int:
     """Prints Slurm's state of the job, and the state of every process; returns 0."""
-    lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
-    print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
+    lines = [f"job {line}" for line in _queue(launch, "%i %T, %M of %l, %D node(s) %R")]
+    print(*(lines or [f"job {launch.job['job']} is not in the queue any more"]), sep="\n")
     is_there = any(f" {state}," in line for line in lines for state in _RUNS)
-    print_run(run_in(job.logdir, is_there))
+    print_run(run_in(Path(launch.logdir), is_there))
     return 0
 
 
-def follow_log(job: Job, name: str, follow: bool) -> int:
+def follow_log(launch: Launch, name: str, follow: bool) -> int:
     """Prints the end of a process's log; with the name 'supervisor', the end of the job's log."""
+    of_job = Path(launch.logdir, f"slurm-{launch.job['job']}.out")
     is_job = name == "supervisor"
-    path = job.logdir / f"slurm-{job.number}.out" if is_job else files.log_path(job.logdir, name)
-    return print_log(path, follow)
+    return print_log(of_job if is_job else files.log_path(launch.logdir, name), follow)
 
 
-def stop(job: Job) -> int:
+def stop(launch: Launch) -> int:
     """Stops the whole run, with a checkpoint, or takes it out of the queue; returns 0."""
-    states = _queue(job, "%T")
+    number, states = launch.job["job"], _queue(launch, "%T")
     if not states:
-        print(f"job {job.number} is not in the queue any more")
+        print(f"job {number} is not in the queue any more")
     elif "RUNNING" in states:
         # Without this mark, the script would requeue the job if its time is just over.
         with contextlib.suppress(OSError):
-            (job.logdir / _STOP_MARK.format(job=job.number)).touch()
+            Path(launch.logdir, _STOP_MARK.format(job=number)).touch()
         # Its nodes stop their learners first, and the script ends after them.
-        _slurm("scancel", "--signal=INT", job.number)
-        print(f"job {job.number} stops: the learners write a checkpoint")
+        _slurm("scancel", "--signal=INT", number)
+        print(f"job {number} stops: the learners write a checkpoint")
     else:
-        _slurm("scancel", job.number)
-        print(f"job {job.number} is cancelled")
+        _slurm("scancel", number)
+        print(f"job {number} is cancelled")
     return 0
 
 
@@ -210,9 +197,9 @@ def _quoted(value: object) -> str:
     return f'"{text}"' if re.search(r"\s", text) else text
 
 
-def _queue(job: Job, form: str) -> list[str]:
+def _queue(launch: Launch, form: str) -> list[str]:
     """Returns a line for each component of the job that is in the queue."""
-    command = ["squeue", "--noheader", f"--jobs={job.number}", f"--format={form}"]
+    command = ["squeue", "--noheader", f"--jobs={launch.job['job']}", f"--format={form}"]
     try:
         return _slurm(*command).splitlines()
     except ClusterError as error:

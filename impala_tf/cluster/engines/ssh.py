@@ -1,25 +1,18 @@
 """SSH: a workers CSV names machines, and the launcher starts the processes there, in tmux.
 
-The job of a run is its logdir here. Commands that other engines lack, such as `attach`, are in
-`operate`.
+The commands for its runs, some of which other engines lack, are in `status` and `operate`.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from impala_tf.cluster.launch import Differences, Launcher, check_secrets, launch
 from impala_tf.cluster.machines import Machines
-from impala_tf.cluster.operate import follow_log, stop
 from impala_tf.cluster.plan import as_text, plan_of, warnings
-from impala_tf.cluster.record import Launch
 from impala_tf.cluster.runner import ClusterError
-from impala_tf.cluster.status import show_status
 from impala_tf.cluster.watch import MakeDisplay, Watcher
 from impala_tf.config import Given
-
-__all__ = ["follow_log", "job", "render", "show_status", "stop", "submit"]
 
 
 def render(given: Given) -> str:
@@ -45,8 +38,3 @@ def submit(given: Given, make_display: MakeDisplay, differences: Differences) ->
         if error.filename is None:
             raise
         raise ClusterError(f"{error.filename}: {error.strerror}") from error
-
-
-def job(launch: Launch, logdir: Path) -> Path:
-    """Returns the job of a launch; see `engine.Engine`."""
-    return logdir
