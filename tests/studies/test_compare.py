@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, command_line
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.studies import child_runs, compare_main
 from impala_tf.studies.compare_main import _parse, compare, measure_idle_share, tabulate
 from tests.helpers.logdirs import rows, write_run
+from tests.helpers.runs import PROJECT
 
 COMPARE = [sys.executable, "-m", "impala_tf", "compare"]
 
@@ -96,6 +97,13 @@ def test_a_file_and_the_command_line_together_are_a_trial(tmp_path: Path) -> Non
         trial.write_text(wrong)
         with pytest.raises(ConfigError, match=str(trial)):
             _parse([f"--trial={trial}"])
+
+
+def test_the_eight_games_are_a_trial_whose_flags_exist() -> None:
+    options, (common, *variants) = _parse([f"--trial={PROJECT / 'sandbox' / 'eight_games.yaml'}"])
+    assert len(options.level_name) == 8
+    for flags in variants:
+        command_line.parse([*common, *flags])
 
 
 def write_runs(folder: Path, *finals: float, minutes: float) -> None:
