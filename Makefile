@@ -44,7 +44,7 @@ train: setup
 	@$(VENV)/bin/python run_experiment.py $(TRAIN_FLAGS) $(ARGS)
 
 reproduce: setup
-	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
+	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$$(seq -s, $(SEEDS)) $(ARGS)
 
 check: lint
 	@$(PYTEST) -m "not (docker or rates or slow or long or $(WAITING))" $(ARGS)

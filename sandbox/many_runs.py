@@ -1,4 +1,4 @@
-"""For scripts that start runs: train, resume, stop cleanly, and read what a run has written."""
+"""For scripts that start runs of a checkout, wait for them, and read what they have written."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 
-from impala_tf.config import ConfigError, command_line  # noqa: E402
 from impala_tf.logdir import Logdir  # noqa: E402
-from impala_tf.machine.process_lifetime import StopRequest  # noqa: E402
 from impala_tf.studies import child_runs  # noqa: E402
 
-_POLL_S = 0.25
 _LAST_LINES = 15
 SCRIPT = PROJECT / "run_experiment.py"
 
@@ -34,22 +30,6 @@ def start(
       checkout: the folder of the project's code.
     """
     return child_runs.start(flags, log, (sys.executable, str(checkout / SCRIPT.name)))
-
-
-def run_experiment(flags: Sequence[str], stop: StopRequest, log: Path | None = None) -> int:
-    """Runs run_experiment.py to its end; returns its exit status.
-
-    When this process is asked to stop, so is the run, which then writes a checkpoint.
-
-    Args:
-      flags, log: see `start`.
-      stop: the installed request.
-    """
-    run = start(flags, log)
-    stop.on_request(run.terminate)
-    while run.poll() is None:
-        time.sleep(_POLL_S)
-    return run.returncode
 
 
 def wait_for(
@@ -87,11 +67,3 @@ def rows(logdir: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except FileNotFoundError:
         return []
-
-
-def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
-    """Exits with 2 if the folder holds runs of something else; otherwise notes what it holds."""
-    try:
-        child_runs.claim_folder("folder", folder, mine)
-    except ConfigError as error:
-        sys.exit(command_line.fail(error))

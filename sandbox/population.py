@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from many_runs import refuse_other_runs, rows, run_experiment
+from many_runs import rows
 
 from impala_tf.config import (
     FLAGS,
@@ -38,10 +38,12 @@ from impala_tf.config import (
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.studies.child_runs import (
     SearchedFlag,
+    claim_folder,
     is_done,
     mean_return,
     read_searched,
     refuse_wrong_flags,
+    start,
 )
 
 _FACTOR = 1.2
@@ -213,7 +215,9 @@ class Population:
             parent = member._replace(generation=member.generation - 1, number=member.parent)
             flags.append(f"--start_from={self._logdir(parent)}")
         output = logdir / "output.txt"
-        status = run_experiment(flags, self.stop, output)
+        run = start(flags, output)
+        self.stop.on_request(run.terminate)
+        status = run.wait()
         if self.stop():
             sys.exit("stopped; the same command resumes from here")
         has_ended = status == 0 and is_done(logdir)
@@ -323,15 +327,12 @@ def main(arguments: list[str]) -> int:
     for end in ("low", "high"):
         own = [*typed(space, [getattr(flag, end) for flag in space]), *flags]
         refuse_wrong_flags([*level_rate(own), *own, f"--logdir={options.folder / '1' / '1'}"])
-    refuse_other_runs(
-        options.folder,
-        {
-            "search": options.search,
-            "members": options.members,
-            "seed": options.seed,
-            "flags": flags,
-        },
-    )
+    names = ("search", "members", "seed")
+    mine = {**{name: getattr(options, name) for name in names}, "flags": flags}
+    try:
+        claim_folder("folder", options.folder, mine)
+    except ConfigError as error:
+        parser.error(str(error))
     population = Population(options.folder, options.members, space, flags, options.seed)
     population.show(population.train(options.generations))
     return 0
