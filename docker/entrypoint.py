@@ -1,6 +1,6 @@
 """Runs a container's command: `learner|actor|join FLAGS`, `credentials ...`, or any other command.
 
-FLAGS are those of run_experiment.py. The entry point adds what a container needs in addition: the
+FLAGS are those of `impala train`. The entry point adds what a container needs in addition: the
 role, an actor's number, and a note for the health check (docker/health.py). `join` is for a node of
 a job, such as a pod (examples/kubernetes.yaml); a learner is such a node.
 """

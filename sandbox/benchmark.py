@@ -8,7 +8,7 @@
     python sandbox/benchmark.py scale [--actors=500] [FLAG ...]
     python sandbox/benchmark.py peers --sample_factory=SF/bin/python [--to_return=18] [FLAG ...]
 
-FLAG is a flag of run_experiment.py. Those before the first -- are shared; each group after a -- is
+FLAG is a flag of `impala train`. Those before the first -- are shared; each group after a -- is
 a variant. The level is Pong, if no flag names another. Only ratios from one call mean something.
 `benchmark.py COMMAND --help` says what a command measures.
 """
@@ -160,7 +160,7 @@ def environments_alone(flags: list[str]) -> float:
 
 
 def part_of(part: What, flags: list[str]) -> Measured:
-    """Measures a part of a run, as --mode=benchmark does."""
+    """Measures a part of a run, as `impala benchmark` does."""
     return measure(part, *resolve(command_line.parse([LEVEL, *flags])), 5.0)
 
 

@@ -25,7 +25,7 @@ def start(
     """Starts run_experiment.py; the run ends with this process.
 
     Args:
-      flags: the flags for run_experiment.py.
+      flags: those of `impala train`.
       log: the file to which the run's output is added. None: the output of this process.
       checkout: the folder of the project's code.
     """

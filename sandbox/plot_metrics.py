@@ -1,7 +1,7 @@
 """Draws learning curves as an SVG file: python sandbox/plot_metrics.py OUT.svg [LABEL=]PATH ...
 
 A path is a logdir, or a copy of its metrics.csv. Runs with the same label are seeds: their mean is
-drawn with its 95 % interval, as in a report (--mode=report). Logdirs without a label are named by
+drawn with its 95 % interval, as in a report (`impala report`). Logdirs without a label are named by
 agent, algorithm and the flags that differ. A copied CSV does not say what it is: give it a label.
 It does not say whether its run had finished, either, and counts as if it had: where it is shorter
 than other seeds, it keeps its last return, and the line is pale.

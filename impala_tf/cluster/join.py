@@ -1,4 +1,4 @@
-"""Runs one node of a job that another engine has started: `run_experiment.py --join`.
+"""Runs one node of a job that another engine has started: `impala train --join`.
 
 The engine owns the machines. As in launched runs, a supervisor watches the processes of a node, and
 lets learners find each other.

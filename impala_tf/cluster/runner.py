@@ -70,7 +70,7 @@ class ClusterError(Exception):
 
 
 class NotSetUpError(ClusterError):
-    """A machine cannot run the project's code: `frontend setup` has to install something."""
+    """A machine cannot run the project's code: `impala cluster setup` has to install something."""
 
 
 class Completed(NamedTuple):

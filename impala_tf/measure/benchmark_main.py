@@ -1,4 +1,4 @@
-"""--mode=benchmark: measures the parts of a run on this machine, and finds what limits it."""
+"""`impala benchmark`: measures the parts of a run on this machine, and finds what limits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""status.json: the learner's current state, for the display and for `frontend status`."""
+"""status.json: the learner's current state, for the display and for `impala cluster status`."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def select_device(device: str) -> str:
     if gpus:
         for gpu in gpus:
             # Otherwise a process takes all of a GPU's memory, so that a second learner, or
-            # --mode=test beside a run, cannot use it. The errors: a script has used the GPU before,
-            # or has limited its memory.
+            # `impala test` beside a run, cannot use it. The errors: a script has used the GPU
+            # before, or has limited its memory.
             with contextlib.suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
         details = map(tf.config.experimental.get_device_details, gpus)

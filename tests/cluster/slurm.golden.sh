@@ -11,7 +11,7 @@
 #SBATCH --nodes=3 --ntasks-per-node=1 --exclusive --requeue
 #SBATCH --time=12:00:00 --partition=long
 
-stopped='/shared/my runs/pong 3/'slurm-"$SLURM_JOB_ID".stopped # written by the command: frontend stop
+stopped='/shared/my runs/pong 3/'slurm-"$SLURM_JOB_ID".stopped # written by the command: impala cluster stop
 if [ -e "$stopped" ]; then
     echo "job $SLURM_JOB_ID was stopped; start the run again as it was started before"
     exit 0

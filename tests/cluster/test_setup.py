@@ -1,4 +1,4 @@
-"""`frontend setup`: copies the project and installs its packages, behind a real sshd."""
+"""`impala cluster setup`: copies the project and installs its packages, behind a real sshd."""
 
 import contextlib
 import importlib.metadata

@@ -23,8 +23,8 @@ TASK: dict[str, Any] = yaml.safe_load((PROJECT / "examples" / "skypilot.yaml").r
 
 def given_to_node(number: int) -> Given:
     """The flags of a node, as its shell reads them there."""
-    program, script, *words = shlex.split(TASK["run"].splitlines()[-1])
-    assert (program, script) == (".venv/bin/python", "run_experiment.py")
+    program, command, *words = shlex.split(TASK["run"].splitlines()[-1])
+    assert (program, command) == (".venv/bin/impala", "train")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SKYPILOT_NODE_RANK", str(number))
         nodes = range(TASK["num_nodes"])

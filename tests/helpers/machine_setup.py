@@ -1,4 +1,4 @@
-"""A machine for `frontend setup`, behind an sshd."""
+"""A machine for `impala cluster setup`, behind an sshd."""
 
 import contextlib
 import io

@@ -22,7 +22,7 @@ class Remote:
         self.work.mkdir()
         (self.work / "impala_tf").symlink_to(
             requirements.ROOT / "impala_tf"
-        )  # what `frontend setup` has put there
+        )  # what `impala cluster setup` has put there
         trust(sshd)
         self.logdir = tmp_path / "here" / "logs"
         self.csv = tmp_path / "w.csv"

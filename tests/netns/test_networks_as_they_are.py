@@ -34,7 +34,7 @@ def network(tmp_path_factory):
 
 
 def copy_project(node):
-    """Puts the project on a machine, as `frontend setup` does; this interpreter has packages."""
+    """Puts the project on a machine, like `impala cluster setup`; this interpreter has packages."""
     node.workdir.mkdir()
     (node.workdir / "impala_tf").symlink_to(PROJECT / "impala_tf")
     (node.workdir / "run_experiment.py").write_bytes((PROJECT / "run_experiment.py").read_bytes())

@@ -49,7 +49,7 @@ _HEAD = """\
 """
 _BODY = """\
 
-stopped={mark} # written by the command: frontend stop
+stopped={mark} # written by the command: impala cluster stop
 if [ -e "$stopped" ]; then
     echo "job $SLURM_JOB_ID was stopped; start the run again as it was started before"
     exit 0

@@ -67,7 +67,7 @@ class ProcessSpec(NamedTuple):
     """A process of a run."""
 
     name: str
-    """Such as learner-0 or actor-2: the name of its window and log, and for `frontend logs`."""
+    """Such as learner-0 or actor-2: of its window and log, and for `impala cluster logs`."""
     node: str
     """Name of the node that runs it."""
     arguments: tuple[str, ...]
