@@ -89,7 +89,8 @@ def test_a_run_resumes_although_the_server_cannot_be_reached(
 def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
     """Not a prompt that waits for an answer on a machine without a terminal."""
     environment = {**os.environ, "WANDB_MODE": "online", "HOME": str(tmp_path)}
-    environment.pop("WANDB_API_KEY", None)
+    for name in ("WANDB_API_KEY", "WANDB_SERVICE"):  # no login, and no service of other tests
+        environment.pop(name, None)
     command = [sys.executable, "run_experiment.py", "--level_name=CartPole-v1", "--track=wandb"]
     done = subprocess.run(
         [*command, f"--logdir={tmp_path / 'run'}"],
