@@ -53,7 +53,7 @@ check: lint
 test: setup-dev lint
 ifdef ALL
 	@$(PYTEST) -m "$(WAITING)" $(ARGS) >$(VENV)/waiting.log & waiting=$$!; status=0; \
-	    nice -n 5 $(PYTEST) -n $$(nproc) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
+	    nice -n 5 $(PYTEST) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
 	    wait $$waiting || status=$$?; cat $(VENV)/waiting.log; exit $$status
 else
 	@$(PYTEST) -m "always or not (docker or rates or long or $(WAITING))" $(ARGS)

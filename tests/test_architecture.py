@@ -71,7 +71,6 @@ def test_the_record_of_an_algorithm_is_read_without_tensorflow() -> None:
     assert not loaded_by(*ALGORITHMS.values()) & HEAVY
 
 
-@pytest.mark.slow
 def test_one_learner_needs_no_horovod() -> None:
     """Horovod has to be compiled, so it may be missing: import it only for several learners."""
     loaded = loaded_by("impala_tf.learner.learner_group")

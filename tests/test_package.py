@@ -17,7 +17,7 @@ from tests.helpers.runs import PROJECT
 _PARTS = ("impala_tf", "pyproject.toml", "README.md", "LICENSE")
 FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=4000", "--num_actors=1")
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("package"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("package"), pytest.mark.timeout(900)]
 
 
 def run(*words, cwd, status=0, **environment):

@@ -69,7 +69,6 @@ def test_a_member_that_failed_always_continues_with_one_that_did_not() -> None:
         assert [member.parent for member in next_generation(members, SPACE, draw)] == [3, 3, 3]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -87,7 +86,6 @@ def test_what_is_wrong_is_said_before_anything_trains(
     assert not folder.exists()
 
 
-@pytest.mark.long
 def test_an_interrupted_population_resumes_and_shows_what_led_to_its_best(tmp_path: Path) -> None:
     folder = tmp_path / "population"
     words = command(

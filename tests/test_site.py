@@ -8,14 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from impala_tf.config.flags import FLAGS
 from impala_tf.monitoring.metrics import METRICS
 from tests.helpers.runs import PROJECT
 
 
-@pytest.mark.slow
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path}"],

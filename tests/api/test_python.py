@@ -134,7 +134,6 @@ def test_what_an_agent_cannot_take_is_named():
     assert same[0] == same[1]
 
 
-@pytest.mark.slow
 def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, capfd, monkeypatch):
     flags = {"logdir": tmp_path / "run", "num_actors": 1, "metrics_interval_s": 1.0}
     run = impala.train(CARTPOLE, wait=False, total_environment_frames=2_000_000, **flags)
@@ -227,7 +226,6 @@ print("longest:", max(impala.evaluate("run", 2).lengths), impala.load("run").act
 """
 
 
-@pytest.mark.long
 def test_a_level_a_torso_an_algorithm_and_callbacks_of_a_script_or_a_notebook(tmp_path):
     """Its calls need no guard, because no other process imports it; others need consent."""
     done = subprocess.run(
@@ -292,7 +290,6 @@ def game(agent: impala.Agent, env: gymnasium.Env[Any, Any], seed: int, **how: An
     return actions
 
 
-@pytest.mark.long
 def test_an_agent_acts_on_the_levels_own_observations_and_remembers(tmp_path, monkeypatch):
     """Only the first picture says which action is right: without its state, it cannot know."""
     (tmp_path / "flashes.py").write_text(FLASHES)
@@ -354,7 +351,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
 def test_a_second_interrupt_kills_a_run_that_does_not_stop(tmp_path, start):
     """The first one asks; a learner that hangs would keep the terminal for a minute."""
     (tmp_path / "my_script.py").write_text(HANGING)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
@@ -47,7 +46,6 @@ for kill_at in itertools.count():
 """
 
 
-@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_the_previous_or_the_new_checkpoint_whole(tmp_path):
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_CHILDREN, str(tmp_path)],

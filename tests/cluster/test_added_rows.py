@@ -2,16 +2,12 @@
 
 import sys
 
-import pytest
-
 from impala_tf.cluster.record import load
 from tests.helpers.launched_run import windows
 from tests.helpers.runs import PROJECT
 from tests.helpers.sshd import running_sshd, trust
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def test_rows_can_be_added_while_it_trains(launched, capfd):

@@ -1,12 +1,8 @@
 """The code of a run on another machine: no later launch changes it, and nothing old is left."""
 
-import pytest
-
 from impala_tf.cluster import code
 from impala_tf.cluster.record import load
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_run_keeps_its_code_whatever_is_launched_later(remote, capfd):

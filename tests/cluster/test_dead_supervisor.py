@@ -5,16 +5,12 @@ import os
 import signal
 import subprocess
 
-import pytest
-
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.state import NodeState
 from impala_tf.cluster.node.tmux import RunSession
 from impala_tf.machine.supervision import ProcessState
 from tests.cluster.test_supervisor import ACTOR, shell, supervise  # noqa: F401
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def is_back(node, before):

@@ -6,8 +6,6 @@ from impala_tf.cluster.cluster_main import main
 from impala_tf.cluster.plan import NodeSpec
 from impala_tf.cluster.runner import ClusterError, LocalRunner, NotSetUpError, ask_agent, run_probe
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     "ask", [lambda r: ask_agent(r, "check", {}), lambda r: run_probe(r, "", 0)]

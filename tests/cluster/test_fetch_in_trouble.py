@@ -3,15 +3,11 @@
 import os
 import sys
 
-import pytest
-
 from impala_tf.cluster.cluster_main import main
 from impala_tf.cluster.launch import new_record
 from impala_tf.cluster.plan import plan_of
 from impala_tf.cluster.record import save
 from impala_tf.config import Given
-
-pytestmark = pytest.mark.slow
 
 
 def test_places_that_cannot_be_written_are_named(launched, tmp_path, capfd):

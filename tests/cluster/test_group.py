@@ -26,8 +26,6 @@ from impala_tf.machine.supervision import GiveUpError, ProcessState
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
 
-pytestmark = pytest.mark.slow
-
 
 def group_info(number, size, port):
     return GroupInfo(number, ("127.0.0.1",) * size, ("h",) * size, port)

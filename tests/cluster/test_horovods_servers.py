@@ -17,8 +17,6 @@ from impala_tf.machine import certificates
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT
 
-pytestmark = pytest.mark.slow
-
 # Its elastic rendezvous and its key-value store, which have advisories, are servers of this class.
 LEARNER = """
 import socketserver

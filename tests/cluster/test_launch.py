@@ -24,8 +24,6 @@ from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
     assert run.launch(detach=True) == 0

@@ -31,7 +31,6 @@ def recorded(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 def test_a_launch_names_the_file_that_it_cannot_write(run):
     (run.logdir / "code.tar.gz").mkdir(parents=True)
     given = Given({"workers_csv_path": str(run.csv), "logdir": str(run.logdir)})
@@ -40,7 +39,6 @@ def test_a_launch_names_the_file_that_it_cannot_write(run):
     assert str(caught.value) == f"{run.logdir}/code.tar.gz: Is a directory"
 
 
-@pytest.mark.slow
 def test_output_that_nobody_reads_any_more_ends_a_command_quietly(tmp_path):
     """As `logs actor-0 -f | grep -m1 ...`."""
     csv, log = tmp_path / "w.csv", supervisor_log(tmp_path, "node-here")

@@ -7,8 +7,6 @@ import pytest
 from impala_tf.config import ConfigError
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.faults
 def test_a_run_does_not_begin_again_because_a_disk_is_not_mounted(remote, capfd):

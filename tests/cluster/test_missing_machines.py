@@ -17,8 +17,6 @@ from impala_tf.cluster.runner import ClusterError, LocalRunner
 from impala_tf.machine import certificates, supervision
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 NOBODY = "192.0.2.1"
 """An address that no machine has."""
 

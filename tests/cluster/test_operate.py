@@ -2,11 +2,7 @@
 
 import os
 
-import pytest
-
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_process_can_be_restarted(launched, capfd):
@@ -102,7 +98,6 @@ def test_the_launcher_and_status_say_what_ended_a_run_early(run, capfd):
     assert f"; {reason}\n" in capfd.readouterr().out
 
 
-@pytest.mark.long
 def test_the_launcher_says_that_the_hours_have_passed(run):
     assert run.launch(max_hours=10.0 / 3600) == 0
     where = f"logdir {run.logdir} on this machine"

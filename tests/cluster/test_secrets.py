@@ -13,7 +13,6 @@ from impala_tf.config import ConfigError
 from tests.helpers.remote_run import Remote
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
 CANARY = "canary-90d1"
 FLAGS = {"env": ("WANDB_MODE=offline",), "secret": ("WANDB_API_KEY",)}
 SAY = """

@@ -5,8 +5,6 @@ import signal
 import threading
 import time
 
-import pytest
-
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.gathering import Times
 from impala_tf.cluster.node.group import Membership
@@ -20,8 +18,6 @@ from impala_tf.machine.supervision import Command, ProcessState, SupervisedProce
 from tests.cluster.test_supervisor import LEARNER, shell, supervise  # noqa: F401
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 AN_HOUR_S = 3600.0
 

@@ -19,8 +19,6 @@ from tests.helpers.machine_setup import Setup
 from tests.helpers.runs import PROJECT
 from tests.helpers.sshd import running_sshd, trust
 
-pytestmark = pytest.mark.slow
-
 
 def test_the_project_is_copied_and_its_packages_are_installed(setup, small_project, tmp_path):
     workdir = tmp_path / "there; $(touch x)"

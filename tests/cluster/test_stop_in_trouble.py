@@ -11,8 +11,6 @@ from tests.helpers.disks import fill
 from tests.helpers.launched_run import windows
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_run_that_is_starting_can_be_stopped(run, capfd, monkeypatch):
     """There was nothing to stop yet, and the run started afterwards."""

@@ -16,8 +16,6 @@ from impala_tf.cluster.requirements import ROOT
 from impala_tf.machine.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 
 def shell(name, script, **settings):
     """A process that runs a shell script; the supervisor starts Python with its arguments."""

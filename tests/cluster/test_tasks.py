@@ -13,8 +13,6 @@ from impala_tf.cluster.node.state import AgentError, NodeState
 from impala_tf.cluster.node.tmux import RunSession
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_machine_without_tmux_says_so(private_tmux, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))

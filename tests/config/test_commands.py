@@ -180,7 +180,6 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly():
     assert process.wait(60) == 0
 
 
-@pytest.mark.slow
 def test_closed_standard_streams_do_no_harm():
     """Daemons and schedulers close them."""
     command = f"{sys.executable} -m impala_tf test --logdir=examples/cartpole"

@@ -71,7 +71,6 @@ def test_a_container_may_have_less_memory_than_its_machine(
     assert memory_here(*groups(own, **files)) == (machine if limit is None else limit)
 
 
-@pytest.mark.slow
 def test_the_doctor_asks_a_machine_for_its_containers_limits(
     groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

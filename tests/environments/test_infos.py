@@ -58,7 +58,7 @@ BOTH = [make(2, 0.5), make(3, 7.0)]
     "vectorize",
     [
         SyncVectorEnv,
-        pytest.param(AsyncVectorEnv, marks=pytest.mark.slow),
+        AsyncVectorEnv,
         lambda both: ManyLevels(
             [SyncVectorEnv([one]) for one in both], [0, 1], ActionSpec("discrete", (2,))
         ),

@@ -13,8 +13,6 @@ from impala_tf.environments.scores import PROCGEN16
 from impala_tf.types import ActionSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps, vector_of
 
-pytestmark = pytest.mark.slow
-
 BIGFISH = level("procgen:bigfish")
 
 

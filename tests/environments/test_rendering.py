@@ -24,8 +24,6 @@ from tests.helpers.games import (
 )
 from tests.helpers.worlds import Pictures
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("screen", [None, ":0"])
 def test_mujoco_draws_without_a_screen(monkeypatch: pytest.MonkeyPatch, screen: str | None) -> None:

@@ -16,8 +16,6 @@ from impala_tf.environments import suites
 from impala_tf.environments.retro import Preprocessing
 from tests.helpers.games import actions, environment_of, level, random_steps
 
-pytestmark = pytest.mark.slow
-
 AIRSTRIKER = "retro:Airstriker-Genesis-v0"  # its ROM comes with the package
 SMALL = {"width": 24, "height": 20, "stacked_frames": 3}
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.runs import PROJECT, rows
 
 
-@pytest.mark.long
 def test_it_is_learned_without_a_forbidden_move(start, tmp_path: Path) -> None:
     code, out, err = start(
         "--level_name=masked_level:TicTacToe",

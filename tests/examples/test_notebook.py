@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 from tests.helpers.runs import PROJECT, status
-
-pytestmark = pytest.mark.long
 
 NOTEBOOK = PROJECT / "examples" / "notebook.ipynb"
 

@@ -31,7 +31,6 @@ def train(start, folder, *flags, frames=30_000, status=0):
     return out, err
 
 
-@pytest.mark.long
 def test_a_level_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     level = ("--level_name=own_level:Corridor", '--level_kwargs={"length": 8}')
     own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
@@ -66,7 +65,6 @@ class Stops(Callback):
 """
 
 
-@pytest.mark.long
 def test_a_callback_ends_a_run_which_plays_without_it(start, folder):
     """So the command that evaluates it need not trust the callback's module."""
     (folder / "stops.py").write_text(STOPS)
@@ -109,7 +107,6 @@ class Other:
 """
 
 
-@pytest.mark.long
 def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     (folder / "broken.py").write_text(BROKEN)
     _, err = train(start, folder, "--callbacks=broken:Raises", frames=1_000_000, status=2)
@@ -118,7 +115,6 @@ def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     assert len(list((folder / "run" / "checkpoints").glob("ckpt-*"))) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "problem"),
     [
@@ -137,7 +133,6 @@ def test_what_is_wrong_is_one_line(run_here, folder, flag, problem):
     assert not (folder / "run").exists()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

@@ -49,7 +49,6 @@ def health(temporary: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.long
 def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

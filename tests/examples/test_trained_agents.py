@@ -13,8 +13,6 @@ from tests.helpers.runs import PROJECT
 
 FOLDERS = [PROJECT / "examples" / name for name in ("cartpole", "pong")]
 
-pytestmark = pytest.mark.slow
-
 
 def test_cartpole_balances() -> None:
     assert impala.evaluate(FOLDERS[0], 5).mean > 400

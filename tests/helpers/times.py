@@ -2,7 +2,7 @@
 
 `pytest --record-times` notes it for the functions that it runs. A function's time is that of its
 longest case, with the processes that it started and the shared fixtures that it uses. Only times
-above SLOW_S are kept. A mark by hand is for a function whose time nobody has recorded yet.
+above SLOW_S are kept.
 """
 
 import json
@@ -13,7 +13,6 @@ import pytest
 
 FILE = Path(__file__).parents[1] / "times.json"
 SLOW_S, LONG_S = 1, 15
-UNKNOWN_S = {"long": 20, "slow": 2}
 
 # They mostly wait, and say themselves where they run.
 GROUPS = {"docker", "cluster", "zoo", "slurm", "ray", "faults", "rates"}
@@ -37,12 +36,10 @@ def pytest_collection_modifyitems(items):
     known = _known()
 
     def seconds(item):
-        marks = {mark.name for mark in item.iter_markers()}
-        guess_s = max((UNKNOWN_S[name] for name in marks & UNKNOWN_S.keys()), default=0)
-        return known.get(_function(item.nodeid), guess_s)
+        return known.get(_function(item.nodeid), 0)
 
     for item in items:
-        recorded_s = known.get(_function(item.nodeid), 0)
+        recorded_s = seconds(item)
         if recorded_s > SLOW_S and GROUPS.isdisjoint(mark.name for mark in item.iter_markers()):
             item.add_marker("long" if recorded_s > LONG_S else "slow")
     items.sort(key=seconds, reverse=True)

@@ -97,7 +97,6 @@ def assert_near(got: np.ndarray, wanted: tf.Tensor) -> None:
     np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-4 * scale)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "network"), CASES, ids=lambda each: str(each)[-70:])
 def test_the_converted_network_answers_as_the_agent(
     spec: EnvironmentSpec, network: dict[str, Any]

@@ -38,7 +38,6 @@ def trained(agent: Agent, spec: EnvironmentSpec, settings: Config) -> list[np.nd
     return learner.parameters()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent_name", "spec", "flags"),
     [

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.horovod_worker import UPDATES, B, T
 from tests.helpers.runs import PROJECT
 
-pytestmark = [pytest.mark.xdist_group("horovod"), pytest.mark.slow]
+pytestmark = pytest.mark.xdist_group("horovod")
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 

@@ -20,8 +20,6 @@ from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec, vector_spec
 from tests.helpers.unrolls import random_array
 
-pytestmark = pytest.mark.slow
-
 SPEC = image_spec((24, 24, 4), 4)
 PATIENCE_S = 60.0
 

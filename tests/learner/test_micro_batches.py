@@ -18,8 +18,6 @@ from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
-pytestmark = pytest.mark.slow
-
 B, T = 6, 4
 
 

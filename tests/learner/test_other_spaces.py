@@ -29,8 +29,6 @@ from tests.helpers.formulas import paper_advantages, paper_vs
 from tests.helpers.losses import loss_config
 from tests.helpers.unrolls import random_unrolls
 
-pytestmark = pytest.mark.slow
-
 VECTOR, IMAGE = ObservationSpec("vector", (3,)), ObservationSpec("image", (7, 7, 3))
 DISCRETE = ActionSpec("discrete", (3,))
 PARTS = {"image": IMAGE, "direction": VECTOR, "mission": ObservationSpec("text", (6,))}

@@ -22,8 +22,6 @@ from tests.helpers.losses import compute
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
-pytestmark = pytest.mark.slow
-
 B, T = 4, 5
 PARTS = {"where": ObservationSpec("vector", (3,)), "mission": ObservationSpec("text", (6,))}
 SPEC = vector_spec()._replace(observation=PARTS)

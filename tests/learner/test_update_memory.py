@@ -22,8 +22,6 @@ from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config, steps, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
-pytestmark = pytest.mark.slow
-
 # A tensor that is kept is 500 bytes.
 BYTES_PER_CALL = 300
 

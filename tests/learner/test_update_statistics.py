@@ -17,8 +17,6 @@ from tests.helpers.learners import SPEC, B, GroupOf, T, batch, config, sent
 from tests.helpers.samples import image_spec
 from tests.helpers.unrolls import random_unrolls
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     "flags",

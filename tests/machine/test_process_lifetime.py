@@ -39,7 +39,6 @@ print("writes its checkpoint", stop())
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "after_s", "goes_on"),
     [

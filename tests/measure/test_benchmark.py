@@ -111,7 +111,6 @@ def test_the_whole_run_stays_on_this_machine(
     assert not [flag for flag in flags if flag.partition("=")[0] in started], started
 
 
-@pytest.mark.long
 def test_every_part_is_measured(run_here: RunHere) -> None:
     code, out, err = run_here(*FLAGS)
     assert code == 0, err
@@ -138,7 +137,6 @@ def test_environments_are_stepped_with_actions_that_they_take(flags: dict[str, A
     assert parts.environment(config, spec, 0.2).steps_per_s > 100
 
 
-@pytest.mark.slow
 def test_environments_in_processes_of_their_own_are_measured() -> None:
     flags = {"environment_processes": True, "envs_per_actor": 2}
     config = resolved_config(level_name="Acrobot-v1", **flags)

@@ -16,8 +16,6 @@ from impala_tf.monitoring.wandb_writer import WandbWriter
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:

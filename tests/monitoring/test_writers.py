@@ -19,8 +19,6 @@ from impala_tf.monitoring.rows import EpisodeWindow
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 from tests.helpers.runs import PROJECT
 
-pytestmark = pytest.mark.slow
-
 
 def row(frames: int, **values: float | None) -> dict[str, float | int | None]:
     return {"environment_frames": frames, **values}
@@ -205,7 +203,6 @@ for all_frames, checkpoint in (([5, 10, 15], None), ([12], 10), ([14, 20], 10)):
 """
 
 
-@pytest.mark.long
 def test_curves_have_no_repeated_point_after_kills_and_resumes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", KILLED_WRITERS, str(tmp_path)],

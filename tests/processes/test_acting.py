@@ -11,8 +11,6 @@ from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, status, words_of
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 ENDLESS = (
     "--level_name=tests.helpers.worlds:CalmCartPole-v1",
     "--metrics_interval_s=1",

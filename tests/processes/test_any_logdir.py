@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.processes.trained_flags import as_trained
-
-pytestmark = pytest.mark.slow
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

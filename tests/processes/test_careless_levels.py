@@ -6,11 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.runs import checkpointed_frames, rows, status
-
-pytestmark = pytest.mark.long
 
 CARELESS = """
 from gymnasium.envs.classic_control import CartPoleEnv

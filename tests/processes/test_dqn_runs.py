@@ -6,12 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.runs import Run, rows, status
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.long
 
 DQN = ("--algorithm=dqn", "--metrics_interval_s=1", "--seed=3")
 ENDLESS = (

@@ -212,7 +212,6 @@ def evaluations(logdir: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.long
 def test_a_run_has_rows_and_a_resumed_one_appends_to_them(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -248,7 +247,6 @@ def test_a_run_has_rows_and_a_resumed_one_appends_to_them(
     assert int(after[-1]["environment_frames"]) >= 24_000
 
 
-@pytest.mark.long
 def test_a_run_makes_videos_for_its_folder_tensorboard_and_wandb(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -280,7 +278,6 @@ def test_a_run_makes_videos_for_its_folder_tensorboard_and_wandb(
     assert rows(logdir)[-1]["environment_frames"]
 
 
-@pytest.mark.long
 def test_a_killed_learner_takes_its_evaluator_along(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -31,7 +31,6 @@ def test_a_beat_writes_the_time_once_a_second(
         Heartbeat(str(tmp_path / "nowhere" / "beat"))
 
 
-@pytest.mark.long
 def test_the_beats_continue_while_an_unroll_takes_minutes(
     start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,15 +9,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
-@pytest.mark.long
 def test_two_learners_train_until_told_to_leave_and_then_to_the_end(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

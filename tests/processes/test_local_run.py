@@ -19,8 +19,6 @@ from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 QUICK = ("--num_actors=1", "--metrics_interval_s=1", "--seed=7")
 LONG = "--total_environment_frames=1000000000"
 ENDLESS = (*QUICK, "--level_name=tests.helpers.worlds:CalmCartPole-v1", LONG)
@@ -263,7 +261,6 @@ def test_a_learner_that_cannot_work_ends_the_run_at_once(start, tmp_path):
     assert "the learner failed: exit status 1 after" in err
 
 
-@pytest.mark.long
 def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path):
     """As with `nohup python run_experiment.py > out.log` on a full disk."""
     logdir, told = tmp_path / "run", tmp_path / "told"
@@ -276,7 +273,6 @@ def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path)
     assert "learner-0=finished" in told.read_text()
 
 
-@pytest.mark.long
 def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
     logdir, told = tmp_path / "run", tmp_path / "told"
     run = start(
@@ -290,7 +286,6 @@ def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
     assert checkpointed_frames(logdir) == status(logdir).get("environment_frames", 0)
 
 
-@pytest.mark.long
 def test_an_actor_gives_up_on_a_learner_that_stays_away(start, tmp_path):
     """A rented machine should not wait for ever."""
     certificates.ensure(tmp_path / "credentials")

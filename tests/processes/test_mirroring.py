@@ -83,7 +83,6 @@ def box(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "box"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "ssh", "s3"])
 def test_a_lost_logdir_comes_back_from_each_place_as_it_was(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
@@ -346,7 +345,6 @@ def test_an_unusable_mirror_is_refused_before_anything_starts(
     assert not (logdir / "config.json").exists()
 
 
-@pytest.mark.slow
 def test_a_machine_whose_key_is_not_known_gets_nothing(box: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "known_hosts").write_text("")
     with pytest.raises(OSError, match="not found in known_hosts"):
@@ -369,7 +367,6 @@ def test_a_restarted_learner_goes_on_without_its_mirror(
     assert "resuming from the checkpoint in the logdir" in caplog.text
 
 
-@pytest.mark.long
 def test_a_run_whose_machine_is_lost_goes_on_elsewhere(start: Any, tmp_path: Path) -> None:
     logdir, share = tmp_path / "run", tmp_path / "share"
     flags = (*CARTPOLE, f"--logdir={logdir}", f"--mirror={share}")

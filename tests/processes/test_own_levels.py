@@ -8,8 +8,6 @@ import pytest
 
 from tests.helpers.runs import status
 
-pytestmark = pytest.mark.slow
-
 MODULE = """
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -37,7 +35,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.long
 def test_a_level_in_the_current_folder_is_trained_on_and_evaluated(start, folder):
     """Its environments run in processes of the actors."""
     code, out, err = start(

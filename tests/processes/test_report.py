@@ -9,8 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.helpers.logdirs import write_run
 from tests.helpers.runs import Run
 from tests.helpers.videos import decode
@@ -25,7 +23,6 @@ FLAGS = (
 )
 
 
-@pytest.mark.long
 def test_a_report_of_real_runs_has_their_figures_and_films(start: Any, tmp_path: Path) -> None:
     for agent in ("MLPAgent", "MLPLSTMAgent"):
         code, _, err = start(*FLAGS, f"--agent_name={agent}", f"--logdir={tmp_path / agent}").wait()

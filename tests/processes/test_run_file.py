@@ -20,7 +20,6 @@ from tests.helpers.games import WORLDS
 from tests.helpers.runs import PROJECT, Run
 
 
-@pytest.mark.slow
 def test_a_run_makes_its_levels_and_one_to_look_at(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from impala_tf.processes.actor_main import seed_of_start
 from impala_tf.processes.common import seed_of
@@ -17,7 +16,6 @@ from tests.helpers.runs import Run, checkpointed_frames
 NUM_ENVS = 2
 
 
-@pytest.mark.long
 def test_a_resumed_run_and_a_restarted_actor_play_other_games(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -114,7 +114,6 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), float(tf.reduce_su
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("threads", "before", "said"),
     [
@@ -139,7 +138,6 @@ print(tf.keras.layers.Dense(3)(tf.ones([1, 2])).shape)
 """
 
 
-@pytest.mark.slow
 def test_keras_is_imported_only_for_those_who_use_it() -> None:
     """A level of the user may; our processes do not, and start a second earlier."""
     assert run_script(_KERAS)[:2] == ["[]", "(1, 3)"]

@@ -10,12 +10,8 @@ import sys
 import termios
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.runs import PROJECT, checkpointed_frames, rows
 from tests.helpers.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_terminal_that_is_closed_stops_a_run_and_runs_the_end_command(tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ from impala_tf.processes.common import logdir_of, resolve
 from tests.helpers.states import state
 from tests.helpers.unrolls import random_unrolls
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("normalization", ["running", "none"])
 def test_its_baseline_is_in_units_of_the_rewards(tmp_path: Path, normalization: Any) -> None:

@@ -15,8 +15,6 @@ from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from tests.helpers.runs import PROJECT
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:

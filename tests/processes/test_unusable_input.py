@@ -11,8 +11,6 @@ import pytest
 
 from tests.helpers.runs import PROJECT
 
-pytestmark = pytest.mark.slow
-
 CARTPOLE = "--level_name=CartPole-v1"
 
 

@@ -26,7 +26,7 @@ from impala_tf.sharing import card, export_main
 from impala_tf.types import Episode
 from tests.helpers.runs import PROJECT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("share")]
+pytestmark = pytest.mark.xdist_group("share")
 
 # What acts where TensorFlow is not installed.
 PLAY = """

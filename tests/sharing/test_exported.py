@@ -131,7 +131,6 @@ def test_an_agent_that_sees_the_last_reward_asks_for_it(shared: Path) -> None:
         agent.act(observation)
 
 
-@pytest.mark.slow
 def test_an_evaluation_in_python_writes_the_video_that_it_is_asked_for(shared: Path) -> None:
     assert impala.evaluate(shared, 1, video=True).lengths
     assert (shared / "replay.mp4").stat().st_size > 1000

@@ -17,8 +17,6 @@ from impala_tf.types import EnvOutput
 from tests.helpers.agents import make_agent
 from tests.helpers.games import WORLDS, environment_of, level, pong
 
-pytestmark = pytest.mark.slow
-
 LEVELS = {
     "stacked frames": (pong(width=24, height=20, max_episode_frames=60), "ShallowConvNetLSTMAgent"),
     "continuous": (level("Pendulum-v1"), "MLPAgent"),

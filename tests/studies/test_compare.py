@@ -26,7 +26,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMPARE, *words], capture_output=True, text=True, timeout=500)
 
 
-@pytest.mark.long
 def test_variants_train_once_and_are_compared(tmp_path: Path) -> None:
     words = [
         "--level_name=CartPole-v1",
@@ -60,7 +59,6 @@ def test_variants_train_once_and_are_compared(tmp_path: Path) -> None:
     assert other.returncode == 2 and "differs in: commit, flags" in other.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

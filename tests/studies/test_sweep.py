@@ -17,7 +17,6 @@ def sweep(folder, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -45,7 +44,6 @@ def break_trial(folder, number):
     (logdir / "config.json").write_text("{")
 
 
-@pytest.mark.slow
 def test_a_sweep_that_fails_and_resumes_does_not_try_the_same_again(tmp_path):
     """With a line that names the trial's output, and not Optuna's traceback."""
     search = ["--trials=1", "--search=learning_rate=1e-4..1e-2"]
@@ -60,7 +58,6 @@ def test_a_sweep_that_fails_and_resumes_does_not_try_the_same_again(tmp_path):
     assert len({line.split(",")[3] for line in table[1:]}) == 2
 
 
-@pytest.mark.long
 def test_a_sweep_finds_flags_and_resumes(tmp_path):
     search = ["--search=learning_rate=log:1e-4..1e-2", "--search=unroll_length=1.6e1..32"]
     flags = ["--", "--level_name=CartPole-v1", "--total_environment_frames=2e4",

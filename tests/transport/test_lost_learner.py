@@ -31,8 +31,6 @@ from tests.helpers.wire import (
     make_unroll,
 )
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def info(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:

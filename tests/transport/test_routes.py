@@ -76,7 +76,6 @@ def test_pauses_grow_until_the_learner_serves_the_actor_and_end_when_it_stays_aw
     assert route.note_failure("away", is_unreachable=True) is None
 
 
-@pytest.mark.slow
 def test_an_actor_acts_for_another_learner_until_its_own_is_back(learner: FakeLearner) -> None:
     """Learner 1 is away; then the group starts again, with both."""
     first, second = learner.another(), learner.another()
