@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,13 @@ from tests.helpers.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """W&B reads the environment once, and leaves its service to child processes, until its end."""
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
+    yield
+    wandb.teardown()
 
 
 def row(frames: int) -> dict[str, float | int | None]:
@@ -87,8 +93,7 @@ def test_a_run_resumes_although_the_server_cannot_be_reached(
 def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
     """Not a prompt that waits for an answer on a machine without a terminal."""
     environment = {**os.environ, "WANDB_MODE": "online", "HOME": str(tmp_path)}
-    for name in ("WANDB_API_KEY", "WANDB_SERVICE"):  # no login, and no service of other tests
-        environment.pop(name, None)
+    environment.pop("WANDB_API_KEY", None)
     command = [sys.executable, "run_experiment.py", "--level_name=CartPole-v1", "--track=wandb"]
     done = subprocess.run(
         [*command, f"--logdir={tmp_path / 'run'}"],
