@@ -93,8 +93,12 @@ def metrics_page() -> str:
 def reference_page() -> str:
     """Returns the page of the public interface, from its docstrings."""
     names = [*_FIRST, *(name for name in impala_tf._PLACES if name not in _FIRST)]
-    places = [*(f"{impala_tf._PLACES[name]}.{name}" for name in names), *_OTHERS]
-    return "# Python reference\n\n" + "".join(f"::: {place}\n\n" for place in places)
+    blocks = [
+        f"::: {impala_tf._PLACES[name]}.{name}\n    options: {{ heading: impala_tf.{name} }}"
+        for name in names
+    ]
+    blocks += [f"::: {module}" for module in _OTHERS]
+    return "\n\n".join(["# Python reference", *blocks])
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -58,9 +58,8 @@ class Run:
     """
 
     def __init__(self, training: LocalTraining, show: bool) -> None:
-        """Starts the processes of a claimed run, unless it has all of its frames."""
-        self.logdir = training.logdir.path
-        self.level_name = training.spec.level_name
+        self.logdir: Path = training.logdir.path
+        self.level_name: str = training.spec.level_name
         self._training = training
         self._show = show
         self._over = threading.Event()
@@ -132,11 +131,7 @@ class Run:
         return _table(table)
 
     def evaluations(self) -> Any:
-        """Returns the rows of evaluation.csv so far; None without `eval_every`.
-
-        Returns:
-          The same types as `metrics`; columns of text, such as level_name, are objects.
-        """
+        """Returns evaluation.csv so far, as `metrics` does; None without `eval_every`."""
         path = Logdir(self.logdir).evaluations
         return _table(_columns(path)) if path.exists() else None
 

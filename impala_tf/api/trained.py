@@ -40,14 +40,14 @@ class Agent:
 
     def __init__(self, player: Player) -> None:
         self._player = player
-        self.level_name = player.spec.level_name
-        self.protocol = player.spec.protocol
+        self.level_name: str = player.spec.level_name
+        self.protocol: str = player.spec.protocol
         self.checkpoint: Path = player.source
-        self.environment_frames = player.environment_frames
+        self.environment_frames: int = player.environment_frames
         self._level = level = self._make_level()
         level.env.close()
-        self.observation_space = level.env.observation_space
-        self.action_space = level.env.action_space
+        self.observation_space: gymnasium.Space[Any] = level.env.observation_space
+        self.action_space: gymnasium.Space[Any] = level.env.action_space
         self._to_environment = spaces.action_converter(self.action_space)
         actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
@@ -61,10 +61,7 @@ class Agent:
         return f"Agent({self.level_name!r}, {self.environment_frames:,} frames)"
 
     def reset(self) -> None:
-        """Forgets the game so far, because the next observation begins another one.
-
-        The environments of `make_env` call this.
-        """
+        """Forgets the game so far: another one begins. Environments of `make_env` call this."""
         self._begins, self._life_lost = True, False
         self._reward: float | None = 0.0
         self._core = self._player.initial_state(1)
@@ -229,17 +226,23 @@ class Evaluation:
     """The results of whole games, with unclipped returns."""
 
     mean: float
+    """The mean return."""
     median: float
+    """The median return."""
     std: float
     """The standard deviation of the sample."""
     returns: tuple[float, ...]
+    """The return of each game."""
     lengths: tuple[int, ...]
     """In agent steps."""
     normalized_mean: float | None
     """The mean, scaled so that the level's published range is 0 to 1; None if none is published."""
     protocol: str
+    """How the level was played, in words."""
     checkpoint: str
+    """The checkpoint or file that played."""
     environment_frames: int
+    """The frames that it was trained for."""
     details: dict[str, Any]
     """The content of evaluation.json, such as games on unseen levels."""
 
