@@ -9,8 +9,8 @@
     python sandbox/benchmark.py peers --sample_factory=SF/bin/python [--to_return=18] [FLAG ...]
 
 FLAG is a flag of `impala train`. Those before the first -- are shared; each group after a -- is
-a variant. The level is Pong, if no flag names another. Only ratios from one call mean something.
-`benchmark.py COMMAND --help` says what a command measures.
+a variant. The level is Pong, if no flag names another. Only ratios from one call mean something, on
+a machine that was idle before each turn. `benchmark.py COMMAND --help` says what is measured.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import copy
 import functools
 import inspect
 import itertools
+import math
 import multiprocessing
 import os
 import re
 import shlex
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,17 +43,55 @@ import numpy as np
 import psutil
 
 from impala_tf import config as configs
-from impala_tf.config import command_line, cores_here
-from impala_tf.measure.parts import Measured, What, environments_of, measure
+from impala_tf.config import command_line
+from impala_tf.measure.parts import What, environments_of, measure
 from impala_tf.processes.common import resolve
+from impala_tf.processes.provenance import machine
 from impala_tf.studies import child_runs
 from impala_tf.types import ActorReport, EnvironmentSpec, Unroll
 
 LEVEL = "--level_name=PongNoFrameskip-v4"
 ENDLESS = ("--total_environment_frames=1000000000000", "--metrics_interval_s=2")
-WARM_UP_ROWS = 5
+WARM_UP_S = 10.0
 START_S = 180.0
+IDLE_S = 2.0
+PEERS = ("sample_factory", "stable_baselines3", "rllib")
 Groups = list[list[str]]
+
+
+class Point(NamedTuple):
+    """The progress of a run at some time."""
+
+    s: float
+    steps: int  # agent steps
+    mean_return: float
+    remark: str = ""
+
+
+def own_points(folder: Path) -> list[Point]:
+    """Returns the points of a run of this project. Their time counts from the first update on."""
+    points = []
+    for row in many_runs.rows(folder / "run"):
+        share, mean = row["learner_all_reduce_fraction"], float(row["episode_return_mean"] or "nan")
+        remark = f", all-reduce {float(share):.0%} of the learners' time" if share else ""
+        points.append(Point(float(row["wall_time_s"]), int(row["agent_steps"]), mean, remark))
+    return points
+
+
+def steps_per_s(points: Sequence[Point]) -> float:
+    """Returns the agent steps per second from the first point to the last."""
+    return (points[-1].steps - points[0].steps) / (points[-1].s - points[0].s)
+
+
+def printed_points(folder: Path) -> list[Point]:
+    """Returns the points that peers.py has printed."""
+    lines = re.findall(r"^([\d.]+) (\d+) (\S+)$", (folder / "out").read_text(), re.MULTILINE)
+    return [Point(float(s), int(steps), float(mean)) for s, steps, mean in lines]
+
+
+def program_in(checkout: Path) -> tuple[str, ...]:
+    """Returns the command that trains without end with the code in a folder."""
+    return (sys.executable, str(checkout / many_runs.SCRIPT.name), LEVEL, *ENDLESS)
 
 
 class Variant(NamedTuple):
@@ -61,7 +99,16 @@ class Variant(NamedTuple):
 
     name: str
     flags: list[str]
-    checkout: Path = many_runs.PROJECT
+    program: tuple[str, ...] = program_in(many_runs.PROJECT)
+    points: Callable[[Path], list[Point]] = own_points  # reads the progress from a run's folder
+
+
+class Measures(NamedTuple):
+    """What one turn has measured."""
+
+    steps_per_s: float  # agent steps
+    cpu_s: float  # processor seconds of all processes per 1,000 agent steps
+    remark: str = ""
 
 
 def variants(shared: list[str], groups: Groups) -> list[Variant]:
@@ -70,98 +117,113 @@ def variants(shared: list[str], groups: Groups) -> list[Variant]:
 
 
 @contextlib.contextmanager
-def running(variant: Variant) -> Iterator[tuple[Path, subprocess.Popen[bytes], Path]]:
-    """Yields the logdir of a run that trains meanwhile, its process and its output.
+def running(variant: Variant) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """Yields a new folder, and a run that trains in it meanwhile; its output is in `out` there.
 
     With --workers_csv_path, the processes that it has launched are stopped at the end, too.
     """
-    with tempfile.TemporaryDirectory(prefix="impala_tf-benchmark-") as name:
-        logdir, log = Path(name, "run"), Path(name, "out")
-        flags = [LEVEL, *ENDLESS, *variant.flags, f"--logdir={logdir}"]
-        run = many_runs.start(flags, log, variant.checkout)
+    with tempfile.TemporaryDirectory(prefix="impala_tf-benchmark-") as folder:
+        logdir = f"--logdir={folder}/run"
+        run = child_runs.start([*variant.flags, logdir], Path(folder, "out"), variant.program)
         try:
-            yield logdir, run, log
+            yield Path(folder), run
         finally:
-            if any(flag.startswith("--workers_csv_path") for flag in flags):
-                stop = [sys.executable, "-m", "frontend", "stop", f"--logdir={logdir}"]
+            if any(flag.startswith("--workers_csv_path") for flag in variant.flags):
+                stop = [sys.executable, "-m", "frontend", "stop", logdir]
                 subprocess.run(stop, cwd=many_runs.PROJECT, check=False, capture_output=True)
-            run.terminate()
+            started = processes_of(run, Path(folder))
+            run.send_signal(signal.SIGINT)
+            psutil.wait_procs(started, timeout=30)
+            for each in started:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
             run.wait()
 
 
-def train(variant: Variant, seconds: float) -> list[dict[str, str]]:
-    """Trains for some seconds; returns the rows of its metrics since the start was over."""
-    with running(variant) as (logdir, run, log):
-        many_runs.wait_for(
-            lambda: len(many_runs.rows(logdir)) > WARM_UP_ROWS, run, log, START_S + seconds
-        )
-        time.sleep(seconds)
-        return many_runs.rows(logdir)[WARM_UP_ROWS:]
+def train(variant: Variant, seconds: float, to_return: float = math.inf) -> Measures:
+    """Trains, and measures for so many seconds after the start, or until a mean return."""
+    with running(variant) as (folder, run):
+        wait = functools.partial(many_runs.wait_for, process=run, log=folder / "out")
+
+        def next_point() -> tuple[Point, float]:
+            """Waits for another point; returns it, with the processor seconds until then."""
+            known = len(variant.points(folder))
+            wait(lambda: len(variant.points(folder)) > known, limit_s=START_S)
+            times = [each.cpu_times() for each in processes_of(run, folder)]
+            return variant.points(folder)[-1], sum(each.user + each.system for each in times)
+
+        def reached() -> list[Point]:
+            return [each for each in variant.points(folder) if each.mean_return >= to_return]
+
+        next_point()
+        time.sleep(min(WARM_UP_S, seconds))
+        first, used_s = next_point()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not reached():
+            time.sleep(1.0)
+        last, used_then_s = next_point()
+        remark = f"  {sum(map(pss_mib, processes_of(run, folder))):,.0f} MiB{last.remark}"
+        for point in reached()[:1]:
+            minutes = (point.s - variant.points(folder)[0].s) / 60
+            remark += f", return {point.mean_return:.1f} after {minutes:.1f} min"
+            remark += f" and {point.steps:,} agent steps"
+        cpu_s = 1000 * (used_then_s - used_s) / (last.steps - first.steps)
+        return Measures(steps_per_s([first, last]), cpu_s, remark)
 
 
-def steps_per_s(rows: Sequence[Mapping[str, str]]) -> float:
-    """Returns the agent steps per second from the first row to the last."""
-    steps, seconds = (
-        float(rows[-1][name]) - float(rows[0][name]) for name in ("agent_steps", "wall_time_s")
-    )
-    return steps / seconds
-
-
-def speed_of(variant: Variant, seconds: float) -> float:
-    """Trains; returns agent steps per second, and prints what the learners' all-reduce takes."""
-    rows = train(variant, seconds)
-    if any(shares := [float(row["learner_all_reduce_fraction"] or 0) for row in rows]):
-        print(f"the all-reduce takes {statistics.median(shares):.0%} of the learners' time")
-    return steps_per_s(rows)
-
-
-def take_turns(turns: int, measures: Mapping[str, Callable[[], float]]) -> list[float]:
-    """Measures each variant in each turn; prints and returns the medians.
+def take_turns(turns: int, measured_by: Mapping[str, Callable[[], Measures]]) -> None:
+    """Measures each variant in each turn; prints the medians and, in brackets, the ranges.
 
     Args:
       turns: how often each variant is measured.
-      measures: {a variant's name: returns what is measured, per second}.
+      measured_by: {a variant's name: measures it once}.
     """
-    results: dict[str, list[float]] = {name: [] for name in measures}
-    for turn, (name, measured) in itertools.product(range(turns), measures.items()):
-        results[name].append(measured())
-        print(f"turn {turn + 1}: {results[name][-1]:10,.0f} agent steps/s  {name}", flush=True)
-    first, *_ = medians = [statistics.median(values) for values in results.values()]
-    for name, median in zip(results, medians, strict=True):
-        print(f"median: {median:10,.0f} agent steps/s, {median / first:.2f} of the first  {name}")
-    return medians
+    cpu = Path("/proc/cpuinfo").read_text()
+    able = [f"{name}: {'yes' if name.lower() in cpu else 'no'}" for name in ("AMX", "AVX512_BF16")]
+    print(f"{machine()}, {', '.join(able)}", flush=True)
+    results: dict[str, list[Measures]] = {name: [] for name in measured_by}
+    for turn, (name, measure_it) in itertools.product(range(turns), measured_by.items()):
+        idle = psutil.cpu_times_percent(IDLE_S).idle
+        measures = measure_it()
+        results[name].append(measures)
+        print(
+            f"turn {turn + 1}: {measures.steps_per_s:10,.0f} agent steps/s,"
+            f" {measures.cpu_s:.2f} CPU s per 1,000, {idle:.0f} % idle before "
+            f" {name}{measures.remark}",
+            flush=True,
+        )
+    rates = {name: [each.steps_per_s for each in found] for name, found in results.items()}
+    for name, found in results.items():
+        ratios = np.divide(rates[name], next(iter(rates.values())))
+        print(
+            f"median: {spread(rates[name], ',.0f')} agent steps/s, {spread(ratios)} of the first,"
+            f" {spread([each.cpu_s for each in found])} CPU s per 1,000  {name}"
+        )
+
+
+def spread(values: Sequence[float] | np.ndarray, form: str = ".2f") -> str:
+    """Returns the median, the lowest and the highest of the values."""
+    return "{0:{3}} ({1:{3}} to {2:{3}})".format(np.median(values), min(values), max(values), form)
 
 
 def speed(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
     """Compares the speed of whole runs with different flags, or of the code in two folders.
 
-    With --other=FOLDER, each variant trains with this code and with that in FOLDER. Environments
-    are stepped alone before and after, which tells how fast the machine was.
+    With --other=FOLDER, each variant trains with this code and with that in FOLDER.
     """
     compared = variants(shared, groups)
     if options.other:
         pairs = itertools.product(compared, (many_runs.PROJECT, options.other.resolve()))
-        compared = [Variant(f"{v.name} in {folder}", v.flags, folder) for v, folder in pairs]
-    before = environments_alone(shared)
-    first, *_ = take_turns(
-        options.turns,
-        {each.name: functools.partial(speed_of, each, options.seconds) for each in compared},
-    )
-    after = environments_alone(shared)
-    print(
-        f"environments alone, on {cores_here()} cores: {before:,.0f} agent steps/s before,"
-        f" {after:,.0f} after; the first keeps {2 * first / (before + after):.2f}"
-    )
+        compared = [Variant(f"{v.name} in {at}", v.flags, program_in(at)) for v, at in pairs]
+    compare(compared, options)
 
 
-def environments_alone(flags: list[str]) -> float:
-    """Returns the agent steps/s of an actor's environments, if they had all cores."""
-    return 1e6 * cores_here() / part_of("environment", flags).core_us_per_step
-
-
-def part_of(part: What, flags: list[str]) -> Measured:
-    """Measures a part of a run, as `impala benchmark` does."""
-    return measure(part, *resolve(command_line.parse([LEVEL, *flags])), 5.0)
+def compare(
+    compared: Sequence[Variant], options: argparse.Namespace, to_return: float = math.inf
+) -> None:
+    """Trains with each variant in each turn."""
+    own = {v.name: functools.partial(train, v, options.seconds, to_return) for v in compared}
+    take_turns(options.turns, own)
 
 
 def parts(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
@@ -169,13 +231,14 @@ def parts(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
     for part in options.parts:
         print(f"{part}:")
         compared = variants(shared, groups)
-        measures = {v.name: functools.partial(part_speed_of, part, v.flags) for v in compared}
+        measures = {v.name: functools.partial(part_measures, part, v.flags) for v in compared}
         take_turns(options.turns, measures)
 
 
-def part_speed_of(part: What, flags: list[str]) -> float:
-    """Measures a part of a run; returns agent steps per second."""
-    return part_of(part, flags).steps_per_s
+def part_measures(part: What, flags: list[str]) -> Measures:
+    """Measures a part of a run, as `impala benchmark` does."""
+    found = measure(part, *resolve(command_line.parse([LEVEL, *flags])), 5.0)
+    return Measures(found.steps_per_s, found.core_us_per_step / 1000)
 
 
 def start(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
@@ -185,17 +248,17 @@ def start(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
     process had resident, which is what an actor needs that is alone on its machine.
     """
     for variant in variants(shared, groups):
-        with running(variant) as (logdir, run, log):
-            has_learned = functools.partial(has_reached, logdir, "agent_steps", 1)
-            seconds = many_runs.wait_for(has_learned, run, log, START_S)
+        with running(variant) as (folder, run):
+            has_learned = functools.partial(has_reached, folder / "run", "agent_steps", 1)
+            seconds = many_runs.wait_for(has_learned, run, folder / "out", START_S)
             print(f"{variant.name}: first update after {seconds:.1f} s", flush=True)
             time.sleep(30)
-            for process in processes_of(run):
+            for process in processes_of(run, folder):
                 job = re.search(r"--job_name=(\w+)", " ".join(process.cmdline()))
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 most = re.search(r"VmHWM:\s+(\d+)", status)
                 print(
-                    f"{job[1] if job else 'starter':8} {pss_mib(process.pid):7,.0f} MiB,"
+                    f"{job[1] if job else 'starter':8} {pss_mib(process):7,.0f} MiB,"
                     f" at most {int(most[1]) / 1024 if most else 0:,.0f} MiB"
                 )
 
@@ -208,17 +271,23 @@ def has_reached(logdir: Path, name: Literal["agent_steps", "actors"], count: int
     return (status["agent_steps"] if name == "agent_steps" else len(status["actors"])) >= count
 
 
-def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Returns a process and its descendants; [] if it has ended."""
+def processes_of(run: subprocess.Popen[bytes], folder: Path) -> list[psutil.Process]:
+    """Returns a run's process, its descendants, and those whose commands name its folder."""
+    named = (
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if str(folder) in " ".join(each.info["cmdline"] or ())
+    )
+    descendants: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
-    return []
+        descendants = psutil.Process(run.pid).children(recursive=True)
+    return sorted({*named, *descendants}, key=lambda each: each.pid)
 
 
-def pss_mib(pid: int) -> float:
+def pss_mib(process: psutil.Process) -> float:
     """Returns a process's memory, with its part of shared pages; 0 if it has ended."""
     try:
-        return float(psutil.Process(pid).memory_full_info().pss) / 2**20
+        return float(process.memory_full_info().pss) / 2**20
     except psutil.Error:
         return 0.0
 
@@ -248,10 +317,7 @@ def synchronization(options: argparse.Namespace, shared: list[str], groups: Grou
         "A3C": ["--algorithm=a3c", "--batch_size=4"],
     }
     compared = [Variant(name, [*common, *own, *shared]) for name, own in settings.items()]
-    take_turns(
-        options.turns,
-        {each.name: functools.partial(speed_of, each, options.seconds) for each in compared},
-    )
+    compare(compared, options)
 
 
 def learners(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
@@ -259,16 +325,15 @@ def learners(options: argparse.Namespace, shared: list[str], groups: Groups) -> 
 
     Start it in a network namespace with a slow loopback to see what a network costs them.
     """
-    measures = {}
+    compared = []
     with tempfile.TemporaryDirectory() as folder:
-        for count, (name, flags, _) in itertools.product((1, 2), variants(shared, groups)):
+        for count, (name, flags, *_) in itertools.product((1, 2), variants(shared, groups)):
             rows = [f"learner,127.0.0.1,{8001 + 10 * n}" for n in range(count)]
             machines = Path(folder, f"{count}.csv")
             machines.write_text("\n".join(["job,ip,tf_port", *rows, *["actor,127.0.0.1,"] * 2, ""]))
             own = [f"--workers_csv_path={machines}", f"--batch_size={16 // count}"]
-            variant = Variant(f"{count} learner(s), {name}", [*own, *flags])
-            measures[variant.name] = functools.partial(speed_of, variant, options.seconds)
-        take_turns(options.turns, measures)
+            compared.append(Variant(f"{count} learner(s), {name}", [*own, *flags]))
+        compare(compared, options)
 
 
 def scale(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
@@ -308,12 +373,12 @@ def scale(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
                 time.sleep(20)
                 before = len(many_runs.rows(logdir))
                 time.sleep(options.seconds)
-                rows = many_runs.rows(logdir)[before:]
-                lag = float(rows[-1]["policy_lag_mean"])
-                threads = psutil.Process(learner.pid).num_threads()
+                points = own_points(logdir.parent)[before:]
+                lag = float(many_runs.rows(logdir)[-1]["policy_lag_mean"])
+                process = psutil.Process(learner.pid)
                 print(
-                    f"{count} actors: {steps_per_s(rows):,.0f} agent steps/s, policy lag"
-                    f" {lag:.0f}, {pss_mib(learner.pid):,.0f} MiB, {threads} threads",
+                    f"{count} actors: {steps_per_s(points):,.0f} agent steps/s, policy lag"
+                    f" {lag:.0f}, {pss_mib(process):,.0f} MiB, {process.num_threads()} threads",
                     flush=True,
                 )
             learner.kill()
@@ -397,22 +462,6 @@ def played_unroll(config: configs.Config, spec: EnvironmentSpec, agent: Any) -> 
     return unrolls[-1]
 
 
-class Point(NamedTuple):
-    """The progress of a run at some time."""
-
-    s: float
-    steps: int
-    mean_return: float
-
-
-class Contestant(NamedTuple):
-    """A project that trains on Pong."""
-
-    command: list[str]
-    points: Callable[[Path], list[Point]]  # reads the progress from the folder it was started in
-    environ: dict[str, str] = {}
-
-
 def peers(options: argparse.Namespace, shared: list[str], groups: Groups) -> None:
     r"""Compares this project with peers on Pong: agent steps/s, memory, and how soon it is learned.
 
@@ -425,164 +474,20 @@ def peers(options: argparse.Namespace, shared: list[str], groups: Groups) -> Non
         opencv-python-headless
 
     Sample Factory (Petrenko et al., 2020, arXiv 2006.11751) has the same network, batches of the
-    same size and one gradient step per batch; the settings of the others are in peers.py. With
-    --to_return, prints the minutes and agent steps until the mean return of the last 100 games
-    first reaches that, with --seconds as the limit; Sample Factory then has the settings with which
-    it learns most from a frame.
+    same size and one gradient step per batch; the settings are in peers.py. With --to_return,
+    prints the minutes and agent steps until the mean return of the last 100 games first reaches
+    that, with --seconds as the limit; Sample Factory then has the settings with which it learns
+    most from a frame.
     """
-    rates: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as name:
-        contestants = contestants_of(options, shared)
-        for turn, (who, contestant) in itertools.product(range(options.turns), contestants.items()):
-            folder = Path(name, f"{who}-{turn}")
-            folder.mkdir()
-            points, mib = compete(contestant, folder, options.seconds, options.to_return)
-            if len(settled := points[len(points) // 4 :]) < 2:
-                sys.exit("too few figures: give more --seconds")
-            rate = (settled[-1].steps - settled[0].steps) / (settled[-1].s - settled[0].s)
-            rates.setdefault(who, []).append(rate)
-            line = f"turn {turn + 1}: {who:18} {rate:7,.0f} agent steps/s, {mib:6,.0f} MiB"
-            if reached := first_with(points, options.to_return):
-                minutes = (reached.s - points[0].s) / 60
-                line += f"; return {reached.mean_return:.1f} after {minutes:.1f} min"
-                line += f" and {reached.steps:,} agent steps"
-            print(line, flush=True)
-    medians = {who: statistics.median(values) for who, values in rates.items()}
-    for who, median in medians.items():
-        print(f"{who}: median {median:,.0f}; ours is {medians['ours'] / median:.2f}x as fast")
-
-
-def contestants_of(options: argparse.Namespace, flags: list[str]) -> dict[str, Contestant]:
-    """Returns this project and the peers that were named."""
-    ours = [
-        sys.executable,
-        str(many_runs.SCRIPT),
-        LEVEL,
-        *ENDLESS,
-        f"--agent_name={options.agent_name}",
-        "--logdir=run",
-        *flags,
+    agent = f"--agent_name={options.agent_name}"
+    script = str(many_runs.PROJECT / "sandbox" / "peers.py")
+    to_learn = ["--to_learn"] * (options.to_return < math.inf)
+    compared = [
+        Variant(name, [agent, *to_learn], (python, script, name), printed_points)
+        for name in PEERS
+        if (python := getattr(options, name))
     ]
-    contestants = {"ours": Contestant(ours, own_points)}
-    if options.sample_factory:
-        network = {"NatureAgent": "convnet_atari", "ResNetAgent": "resnet_impala"}
-        # The fastest tried settings on two cores; its defaults are four epochs per batch.
-        own = ["--batch_size=512", "--num_epochs=1", "--num_batches_per_epoch=1"]
-        if options.to_return is not None:
-            own = [
-                "--batch_size=256",
-                "--num_batches_per_epoch=4",
-                "--num_epochs=4",
-                "--normalize_input=True",
-                "--normalize_returns=True",
-                "--learning_rate=0.00025",
-            ]
-        command = [
-            options.sample_factory,
-            "-m",
-            "sf_examples.atari.train_atari",
-            "--env=atari_pong",
-            "--experiment=peer",
-            "--train_for_env_steps=1000000000",
-            "--device=cpu",
-            "--num_workers=2",
-            "--num_envs_per_worker=16",
-            "--worker_num_splits=2",
-            "--async_rl=True",
-            "--serial_mode=False",
-            "--batched_sampling=False",
-            "--rollout=32",
-            "--summaries_use_frameskip=False",
-            "--save_every_sec=100000",
-            "--train_dir=.",
-            f"--encoder_conv_architecture={network[options.agent_name]}",
-            *own,
-        ]
-        contestants["Sample Factory"] = Contestant(
-            command, sample_factory_points, {"PYTHONPATH": "."}
-        )
-    for name in ("stable_baselines3", "rllib"):
-        if python := getattr(options, name):
-            command = [python, str(many_runs.PROJECT / "sandbox" / "peers.py"), name]
-            contestants[name] = Contestant(command, printed_points)
-    return contestants
-
-
-def own_points(folder: Path) -> list[Point]:
-    """Returns this project's points. Their time counts from the first update on."""
-    return [
-        Point(
-            float(row["wall_time_s"]),
-            int(row["agent_steps"]),
-            float(row["episode_return_mean"] or "nan"),
-        )
-        for row in many_runs.rows(folder / "run")
-    ]
-
-
-def sample_factory_points(folder: Path) -> list[Point]:
-    """Returns the points in Sample Factory's log."""
-    points, mean = [], float("nan")
-    for line in (folder / "out").read_text().splitlines():
-        if match := re.search(r"Avg episode reward: \[\(0, '([-\d.]+)'\)\]", line):
-            mean = float(match[1])
-        if match := re.search(r"\[([-\d]+ [:\d]+),(\d+)\].*Total num frames: (\d+)", line):
-            at = time.mktime(time.strptime(match[1], "%Y-%m-%d %H:%M:%S"))
-            points.append(Point(at + int(match[2]) / 1000, int(match[3]), mean))
-    return points
-
-
-def printed_points(folder: Path) -> list[Point]:
-    """Returns the points that peers.py has printed."""
-    lines = re.findall(r"^([\d.]+) (\d+) (\S+)$", (folder / "out").read_text(), re.MULTILINE)
-    return [Point(float(s), int(steps), float(mean)) for s, steps, mean in lines]
-
-
-def first_with(points: list[Point], to_return: float | None) -> Point | None:
-    """Returns the first point with that mean return."""
-    if to_return is None:
-        return None
-    return next((point for point in points if point.mean_return >= to_return), None)
-
-
-def compete(
-    contestant: Contestant, folder: Path, seconds: float, to_return: float | None
-) -> tuple[list[Point], float]:
-    """Trains for some seconds after the start, or to a return.
-
-    Returns:
-      the points, and the most MiB of all processes together.
-    """
-    # Every process of Sample Factory has to register ALE's levels.
-    (folder / "sitecustomize.py").write_text("import ale_py\n")
-    points: list[Point] = []
-    most_mib, end = 0.0, time.monotonic() + START_S
-    with (folder / "out").open("w") as out:
-        process = subprocess.Popen(
-            contestant.command,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, **contestant.environ},
-        )
-    try:
-        while time.monotonic() < end and not first_with(points, to_return):
-            time.sleep(3.0)
-            if process.poll() is not None:
-                sys.exit((folder / "out").read_text()[-2000:])
-            most_mib = max(most_mib, sum(pss_mib(each.pid) for each in processes_of(process)))
-            before, points = points, contestant.points(folder)
-            if points and not before:
-                end = time.monotonic() + seconds
-        return points, most_mib
-    finally:
-        started = processes_of(process)
-        process.send_signal(signal.SIGINT)
-        psutil.wait_procs(started[:1], timeout=30)
-        for each in started:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        process.wait()
+    compare([*compared, Variant("this project", [agent, *shared])], options, options.to_return)
 
 
 COMMANDS = (speed, parts, start, synchronization, learners, scale, peers)
@@ -614,13 +519,15 @@ def parser() -> argparse.ArgumentParser:
     of["scale"].add_argument("--actors", type=int, default=500)
     of["scale"].add_argument("--few", type=int, default=8, help="actors to compare with")
     of["scale"].add_argument("--steps_per_s", type=float, default=900.0, help="of an actor")
-    for peer in ("sample_factory", "stable_baselines3", "rllib"):
+    for peer in PEERS:
         of["peers"].add_argument(
             f"--{peer}", type=os.path.abspath, help="Python of its virtual environment"
         )
     networks = ("NatureAgent", "ResNetAgent")
     of["peers"].add_argument("--agent_name", default="NatureAgent", choices=networks)
-    of["peers"].add_argument("--to_return", type=float, help="measure until this mean return")
+    of["peers"].add_argument(
+        "--to_return", type=float, default=math.inf, help="measure until this mean return"
+    )
     return whole
 
 

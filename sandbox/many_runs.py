@@ -19,17 +19,14 @@ _LAST_LINES = 15
 SCRIPT = PROJECT / "run_experiment.py"
 
 
-def start(
-    flags: Sequence[str], log: Path | None = None, checkout: Path = PROJECT
-) -> subprocess.Popen[bytes]:
+def start(flags: Sequence[str], log: Path | None = None) -> subprocess.Popen[bytes]:
     """Starts run_experiment.py; the run ends with this process.
 
     Args:
       flags: those of `impala train`.
       log: the file to which the run's output is added. None: the output of this process.
-      checkout: the folder of the project's code.
     """
-    return child_runs.start(flags, log, (sys.executable, str(checkout / SCRIPT.name)))
+    return child_runs.start(flags, log, (sys.executable, str(SCRIPT)))
 
 
 def wait_for(

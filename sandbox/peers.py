@@ -1,5 +1,6 @@
 """Trains on Pong with a peer; `benchmark.py peers` starts this with the peer's Python.
 
+    SF/bin/python sandbox/peers.py sample_factory --logdir=FOLDER
     SB3/bin/python sandbox/peers.py stable_baselines3
     RAY/bin/python sandbox/peers.py rllib
 
@@ -10,18 +11,76 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import ale_py  # here, so that workers of Sample Factory, which import this file, have its levels
 
 LEVEL = "PongNoFrameskip-v4"
 
 
-def stable_baselines3() -> None:
+def print_point(steps: int, returns: Sequence[float]) -> None:
+    """Prints the agent steps until now and the mean of the last returns."""
+    mean = sum(returns) / len(returns) if returns else float("nan")
+    print(f"{time.time():.2f} {steps} {mean:.2f}", flush=True)
+
+
+def sample_factory(options: argparse.Namespace) -> None:
+    """APPO in the fastest settings that were tried on two cores.
+
+    With --to_learn, the settings with which it learns most from a frame.
+    """
+    from sample_factory.algo.runners.runner import AlgoObserver
+    from sample_factory.train import make_runner
+    from sf_examples.atari.train_atari import parse_atari_args, register_atari_components
+
+    class Printing(AlgoObserver):
+        def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
+            if 0 in runner.env_steps:
+                print_point(runner.env_steps[0], runner.policy_avg_stats.get("reward", [()])[0])
+
+    encoders = {"NatureAgent": "convnet_atari", "ResNetAgent": "resnet_impala"}
+    # Its defaults are four epochs per batch.
+    own = ["--batch_size=512", "--num_epochs=1", "--num_batches_per_epoch=1"]
+    if options.to_learn:
+        own = [
+            "--batch_size=256",
+            "--num_batches_per_epoch=4",
+            "--num_epochs=4",
+            "--normalize_input=True",
+            "--normalize_returns=True",
+            "--learning_rate=0.00025",
+        ]
+    register_atari_components()
+    flags = [
+        "--env=atari_pong",
+        "--experiment=peer",
+        "--train_for_env_steps=1000000000",
+        "--device=cpu",
+        "--num_workers=2",
+        "--num_envs_per_worker=16",
+        "--worker_num_splits=2",
+        "--async_rl=True",
+        "--serial_mode=False",
+        "--batched_sampling=False",
+        "--rollout=32",
+        "--summaries_use_frameskip=False",
+        "--save_every_sec=100000",
+        f"--train_dir={options.logdir}",
+        f"--encoder_conv_architecture={encoders[options.agent_name]}",
+        *own,
+    ]
+    _, runner = make_runner(parse_atari_args(flags))
+    runner.register_observer(Printing())
+    runner.init()
+    runner.run()
+
+
+def stable_baselines3(options: argparse.Namespace) -> None:
     """PPO with the hyperparameters of RL Baselines3 Zoo for Atari (Raffin, 2020).
 
     Four epochs over 1,024 agent steps.
     """
-    import ale_py
-    import gymnasium
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_atari_env
@@ -33,10 +92,8 @@ def stable_baselines3() -> None:
 
         def _on_rollout_end(self) -> None:
             returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
-            mean = sum(returns) / len(returns) if returns else float("nan")
-            print(f"{time.time():.2f} {self.num_timesteps} {mean:.2f}", flush=True)
+            print_point(self.num_timesteps, returns)
 
-    gymnasium.register_envs(ale_py)
     environments = make_atari_env(
         LEVEL, n_envs=8, seed=1, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"}
     )
@@ -56,7 +113,7 @@ def stable_baselines3() -> None:
     agent.learn(10_000_000, callback=Printing())
 
 
-def rllib() -> None:
+def rllib(options: argparse.Namespace) -> None:
     """IMPALA with the Nature CNN and batches of 512 agent steps."""
     import ray
     from ray.rllib.algorithms.impala import IMPALAConfig
@@ -86,12 +143,11 @@ def rllib() -> None:
         mean = runners.get("episode_return_mean", float("nan"))
         steps = runners.get("num_env_steps_sampled_lifetime")
         if steps is not None:  # None before the first samples
-            print(f"{time.time():.2f} {int(steps)} {mean:.2f}", flush=True)
+            print_point(int(steps), [mean])
 
 
 def _rllib_game(settings: Any) -> Any:
     """Returns the game, preprocessed as in DeepMind's papers."""
-    import ale_py
     import gymnasium
     from ray.rllib.env.wrappers.atari_wrappers import wrap_atari_for_new_api_stack
 
@@ -104,5 +160,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("peer", choices=("stable_baselines3", "rllib"))
-    {"stable_baselines3": stable_baselines3, "rllib": rllib}[parser.parse_args().peer]()
+    runs = {run.__name__: run for run in (sample_factory, stable_baselines3, rllib)}
+    parser.add_argument("peer", choices=runs)
+    parser.add_argument("--logdir", help="for what Sample Factory writes")
+    parser.add_argument("--agent_name", default="NatureAgent", help="of Sample Factory")
+    parser.add_argument("--to_learn", action="store_true", help="as fast as possible in frames")
+    chosen = parser.parse_args()
+    runs[chosen.peer](chosen)
