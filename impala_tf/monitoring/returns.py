@@ -7,7 +7,6 @@ import enum
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from impala_tf.logdir import Logdir, open_regular
 from impala_tf.monitoring.rows import is_normalized, mean_over_levels
@@ -33,13 +32,6 @@ class Kind(enum.Enum):
         return names[self]
 
 
-class Point(NamedTuple):
-    """A row of metrics.csv and the mean return at that time."""
-
-    row: Row
-    mean: float
-
-
 def csv_rows(path: Path) -> list[dict[str, str]]:
     """Returns the rows of a CSV file that may still grow; [] if there is no file yet."""
     try:
@@ -52,8 +44,10 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def scores(metrics: Path) -> tuple[Kind, list[Point]]:
+def scores(metrics: Path) -> tuple[Kind, list[tuple[Row, float]]]:
     """Returns the kind of returns by which to judge the run of a metrics.csv, and its points.
+
+    A point is a row of metrics.csv and the mean return at that time.
 
     For several levels, this is the score of `LevelRows` over time. A row has a point once each
     level has finished a game. Without metrics-levels.csv beside it, as in a run of one level or for
@@ -63,7 +57,7 @@ def scores(metrics: Path) -> tuple[Kind, list[Point]]:
     logdir = Logdir(metrics.parent)
     moments = _levels_of(logdir.level_metrics) if metrics == logdir.metrics else {}
     if not moments:
-        return Kind.GAMES, [Point(row, float(row["episode_return_mean"])) for row in games]
+        return Kind.GAMES, [(row, float(row["episode_return_mean"])) for row in games]
     # Levels' rows are written first, so the last moment may be incomplete and not in metrics.csv.
     pairs = [(row, moments[_moment(row)]) for row in games if _moment(row) in moments]
     pairs = [(row, levels) for row, levels in pairs if mean_over_levels(levels) is not None]
@@ -72,11 +66,11 @@ def scores(metrics: Path) -> tuple[Kind, list[Point]]:
     return Kind.LEVELS, list(_points(pairs, "episode_return_mean"))
 
 
-def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator[Point]:
+def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator[tuple[Row, float]]:
     for row, levels in pairs:
         score = mean_over_levels(levels, column)
         assert score is not None
-        yield Point(row, score.mean)
+        yield row, score.mean
 
 
 def _levels_of(path: Path) -> dict[tuple[str, str], list[Row]]:

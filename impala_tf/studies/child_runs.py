@@ -133,7 +133,7 @@ def is_done(logdir: Path) -> bool:
 def mean_return(logdir: Path) -> float | None:
     """Returns the last mean return of a run, as in a report; None if there is none yet."""
     _, points = scores(Logdir(logdir).metrics)
-    return points[-1].mean if points else None
+    return points[-1][1] if points else None
 
 
 def _finds_package() -> dict[str, str]:

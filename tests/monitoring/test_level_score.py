@@ -104,8 +104,8 @@ def test_the_files_of_a_run_hold_the_score(tmp_path: Path, kind: Kind) -> None:
             expected.append(score.mean)
     found, points = scores(tmp_path / "metrics.csv")
     assert found is kind
-    assert [point.mean for point in points] == pytest.approx(expected)
-    assert [point.row["environment_frames"] for point in points] == ["8", "12", "16"]
+    assert [mean for _, mean in points] == pytest.approx(expected)
+    assert [row["environment_frames"] for row, _ in points] == ["8", "12", "16"]
 
 
 def test_results_of_several_levels_have_a_curve_each_and_one_figure() -> None:
