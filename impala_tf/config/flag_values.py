@@ -26,6 +26,7 @@ from impala_tf.config.flags import (
     flags_of,
 )
 from impala_tf.config.other_names import OTHER_NAMES
+from impala_tf.types import EnvironmentSpec
 
 Group = TypeVar("Group")
 _ALIKE = 0.7
@@ -59,6 +60,8 @@ class Given:
     """
 
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    spec: EnvironmentSpec | None = None
+    """The level's, with all flags, of a process whose parent has resolved them; else None."""
 
     def __post_init__(self) -> None:
         if unknown := self.flags.keys() - BUILT_IN.keys():

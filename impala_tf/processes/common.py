@@ -18,7 +18,6 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.processes import provenance
-from impala_tf.processes.run_file import Resolved
 from impala_tf.types import EnvironmentSpec
 
 
@@ -46,7 +45,7 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     Raises:
       ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
-    if isinstance(given, Resolved):
+    if given.spec is not None:
         return configs.replace(Config(), **given.flags), given.spec
     with same_folder():
         spec = suites.spec(given.environment)

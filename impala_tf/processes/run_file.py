@@ -7,7 +7,6 @@ only to look at it. A process that is started by hand takes plain flags, and res
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -35,14 +34,7 @@ def command(path: Path, job_name: str, task: int = 0) -> tuple[str, ...]:
     return (sys.executable, *user_commands.program(), f"--run={path.absolute()}", *role)
 
 
-@dataclasses.dataclass(frozen=True)
-class Resolved(Given):
-    """All flags of a process, and the spec of its level."""
-
-    spec: EnvironmentSpec = dataclasses.field(kw_only=True)
-
-
-def read(words: Sequence[str]) -> Resolved:
+def read(words: Sequence[str]) -> Given:
     """Returns what a process gets that `command` has started with these words.
 
     The user has consented to the modules that the flags name when the parent was started. Records
@@ -57,8 +49,8 @@ def read(words: Sequence[str]) -> Resolved:
             for name, value in content["flags"].items()
         }
         role = {"job_name": told["job_name"], "task": int(told["task"])}
-        resolved = Resolved({**flags, **role}, spec=EnvironmentSpec.from_json(content["level"]))
+        given = Given({**flags, **role}, EnvironmentSpec.from_json(content["level"]))
         sys.argv[:] = map(str, content["command"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"--run={told['run']}: is not a run's file ({error!r})") from None
-    return resolved
+    return given
