@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from impala_tf.cluster.node.gathering import TIMES, Gathering
+from impala_tf.cluster.node.gathering import (
+    GROW_S,
+    HUNG_S,
+    LATE_S,
+    PATIENCE_S,
+    SETTLE_S,
+    Gathering,
+)
 from tests.helpers.clock import Clock
 
 POLL_S = 1.0
@@ -81,7 +88,7 @@ def test_members_start_together_in_every_attempt() -> None:
 def test_a_run_begins_with_all_learners_or_not_at_all() -> None:
     learners = Learners()
     learners.wait(0, 2)
-    learners.pass_s(TIMES.patience_s - 1)
+    learners.pass_s(PATIENCE_S - 1)
     assert learners.group() == []
     learners.pass_s(2)
     assert learners.answers[2]["over"] == "waited 10 min for learner-1"
@@ -104,7 +111,7 @@ def test_two_of_three_are_lost_and_the_third_goes_on_and_one_comes_back() -> Non
     learners.lose(1, 2)
     learners.pass_s(45)  # until learner 0 notices
     learners.wait(0)
-    learners.pass_s(TIMES.settle_s - 2)
+    learners.pass_s(SETTLE_S - 2)
     assert learners.group() == []
     learners.pass_s(4)
     assert learners.group() == [0]
@@ -112,7 +119,7 @@ def test_two_of_three_are_lost_and_the_third_goes_on_and_one_comes_back() -> Non
     assert {number: round(away_s, -1) for number, away_s in away.items()} == {"1": 20, "2": 20}
 
     learners.wait(2)
-    learners.pass_s(TIMES.grow_s - 5)
+    learners.pass_s(GROW_S - 5)
     assert learners.watched[0]["returned"] == [], "it has just started"
     assert learners.watched[0]["waiting_s"] == 0.0, "learner 0 would be killed as if it hung"
     learners.pass_s(5)
@@ -121,7 +128,7 @@ def test_two_of_three_are_lost_and_the_third_goes_on_and_one_comes_back() -> Non
     learners.pass_s(1)
     assert learners.group() == [0, 2], "learner 1 was away before, and need not be awaited again"
     ((number, away_s),) = learners.answers[2]["group"]["away"].items()
-    assert (number, away_s > TIMES.settle_s + TIMES.grow_s) == ("1", True), (
+    assert (number, away_s > SETTLE_S + GROW_S) == ("1", True), (
         "it has been away since before the last start"
     )
 
@@ -131,7 +138,7 @@ def test_a_learner_that_returns_is_not_started_without_the_others() -> None:
     learners.train_together()
     learners.lose(1)
     learners.wait(0, 2)
-    learners.pass_s(TIMES.settle_s + 2)
+    learners.pass_s(SETTLE_S + 2)
     assert learners.group() == [0, 2]
     learners.wait(1)
     learners.pass_s(200)
@@ -153,7 +160,7 @@ def test_without_learner_0_and_its_checkpoints_nobody_goes_on() -> None:
     learners.train_together()
     learners.lose(0)
     learners.wait(1, 2)
-    learners.pass_s(3 * TIMES.patience_s)
+    learners.pass_s(3 * PATIENCE_S)
     assert learners.group() == []
     assert learners.answers[1]["over"] == ""
     learners.wait(0)
@@ -166,8 +173,8 @@ def test_a_learner_that_hangs_is_awaited_and_left_behind_if_it_cannot_be_killed(
     learners.train_together()
     stuck = learners.running[1]
     learners.wait(0, 2)  # learner 1 runs on, and its supervisor is there
-    learners.pass_s(TIMES.late_s - 2)
-    assert learners.watched[1]["waiting_s"] > TIMES.hung_s
+    learners.pass_s(LATE_S - 2)
+    assert learners.watched[1]["waiting_s"] > HUNG_S
     assert not learners.watched[1]["outdated"]
     learners.pass_s(4)
     del learners.running[1]
@@ -181,7 +188,7 @@ def test_too_few_learners_wait_and_then_say_so() -> None:
     learners.train_together()
     learners.lose(1, 2)
     learners.wait(0)
-    learners.pass_s(TIMES.patience_s - 2)
+    learners.pass_s(PATIENCE_S - 2)
     assert learners.group() == []
     learners.pass_s(3)
     assert learners.answers[0]["over"] == "waited 10 min for learner-1, learner-2"
@@ -190,7 +197,7 @@ def test_too_few_learners_wait_and_then_say_so() -> None:
 def test_a_supervisor_of_learner_0_that_starts_again_need_not_wait_for_all() -> None:
     learners = Learners(has_trained=True)
     learners.wait(0, 1)
-    learners.pass_s(TIMES.settle_s + 2)
+    learners.pass_s(SETTLE_S + 2)
     assert learners.group() == [0, 1]
 
 

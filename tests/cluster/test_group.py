@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from impala_tf.cluster.node import group
-from impala_tf.cluster.node.gathering import Gathering, Times
+from impala_tf.cluster.node import gathering, group
+from impala_tf.cluster.node.gathering import Gathering
 from impala_tf.cluster.node.group import Membership
 from impala_tf.cluster.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.cluster.node.state import (
@@ -193,17 +193,13 @@ def test_other_users_of_a_machine_cannot_sign_with_its_proxy(rendezvous):
         proxy.close()
 
 
-def test_the_rendezvous_of_another_run_is_not_joined(key_folder):
+def test_the_rendezvous_of_another_run_is_not_joined(key_folder, monkeypatch):
+    monkeypatch.setattr(gathering, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(gathering, "SETTLE_S", 1.0)
     port = free_port()
     first, second = (
-        Membership(
-            group_info(rank, 2, port),
-            run_id,
-            key_folder,
-            print,
-            times=Times(patience_s=patience_s, settle_s=patience_s),
-        )
-        for rank, run_id, patience_s in ((0, "another run", 9.0), (1, "run", 1.0))
+        Membership(group_info(rank, 2, port), run_id, key_folder, print)
+        for rank, run_id in ((0, "another run"), (1, "run"))
     )
     try:
         with pytest.raises(GiveUpError, match="serves another run"):

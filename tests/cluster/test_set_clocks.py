@@ -5,8 +5,8 @@ import signal
 import threading
 import time
 
+from impala_tf.cluster.node import gathering
 from impala_tf.cluster.node import state as files
-from impala_tf.cluster.node.gathering import Times
 from impala_tf.cluster.node.group import Membership
 from impala_tf.cluster.node.state import GroupInfo, NodeState
 from impala_tf.cluster.node.supervisor import earlier_states
@@ -41,14 +41,15 @@ def test_max_hours_count_from_the_launch_after_a_supervisor_has_started_again(su
     assert node.of("learner-0").detail.startswith("--max_hours=0.5 have passed")
 
 
-def test_a_learner_that_hangs_is_killed(tmp_path):
+def test_a_learner_that_hangs_is_killed(tmp_path, monkeypatch):
     """It had started in the future, so it did not seem to run for long."""
     certificates.create(tmp_path / "credentials")
-    times, port = Times(hung_s=0.5, ask_s=0.1), free_port()
+    monkeypatch.setattr(gathering, "HUNG_S", 0.5)
+    monkeypatch.setattr(gathering, "ASK_S", 0.1)
+    port = free_port()
     places = [GroupInfo(number, ("127.0.0.1",) * 2, ("h",) * 2, port) for number in (0, 1)]
     members = [
-        Membership(place, "run", tmp_path / "credentials", lambda text: None, False, times)
-        for place in places
+        Membership(place, "run", tmp_path / "credentials", lambda text: None) for place in places
     ]
     command = Command("learner-0", ("sleep", "1000"), str(tmp_path), str(tmp_path / "log"))
     process = SupervisedProcess(command, before_start=members[0].gather)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 
 
 def main() -> int:
     """Runs with the flags that follow."""
     import run_experiment
-    from impala_tf.cluster.node import group
-    from impala_tf.cluster.node.gathering import Times
+    from impala_tf.cluster.node import gathering
 
-    times = Times(fresh_s=3.0, settle_s=4.0, grow_s=5.0, ask_s=1.0)
-    group.Membership = functools.partial(group.Membership, times=times)  # type: ignore
+    gathering.FRESH_S, gathering.SETTLE_S = 3.0, 4.0
+    gathering.GROW_S, gathering.ASK_S = 5.0, 1.0
     return run_experiment.main()
 
 

@@ -17,32 +17,25 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 LEADER = 0
-
-
-class Times(NamedTuple):
-    """How long learners and their supervisors wait, in seconds."""
-
-    fresh_s: float = 10.0
-    """A supervisor that has been silent for this long counts as gone."""
-    settle_s: float = 20.0
-    """After a loss, learner 0 waits this long before the group starts without learners whose
-    supervisors are gone."""
-    late_s: float = 90.0
-    """How long it waits if their supervisors are not gone: such a learner hangs, and is killed
-    after `hung_s`, or is about to be restarted."""
-    patience_s: float = 600.0
-    """How long learners wait for all of them before they first train: longer than a machine takes
-    to boot. Later, how long they wait if too few are there."""
-    grow_s: float = 60.0
-    """A group trains for at least this long before it stops so that a learner can join again."""
-    hung_s: float = 60.0
-    """A learner hangs if it still runs after others of its group have waited this long: it should
-    have noticed within `group.GLOO_TIMEOUT_S` that they have ended."""
-    ask_s: float = 5.0
-    """How often the supervisor of a running learner asks about the others."""
-
-
-TIMES = Times()
+# How long learners and their supervisors wait, in seconds:
+FRESH_S = 10.0
+"""A supervisor that has been silent for this long counts as gone."""
+SETTLE_S = 20.0
+"""After a loss, learner 0 waits this long before the group starts without learners whose
+supervisors are gone."""
+LATE_S = 90.0
+"""How long it waits if their supervisors are not gone: such a learner hangs, and is killed
+after HUNG_S, or is about to be restarted."""
+PATIENCE_S = 600.0
+"""How long learners wait for all of them before they first train: longer than a machine takes
+to boot. Later, how long they wait if too few are there."""
+GROW_S = 60.0
+"""A group trains for at least this long before it stops so that a learner can join again."""
+HUNG_S = 60.0
+"""A learner hangs if it still runs after others of its group have waited this long: it should
+have noticed within `group.GLOO_TIMEOUT_S` that they have ended."""
+ASK_S = 5.0
+"""How often the supervisor of a running learner asks about the others."""
 
 
 class Waiting(NamedTuple):
@@ -55,11 +48,7 @@ class Waiting(NamedTuple):
 
 
 def may_start(
-    waiting: Mapping[int, float],
-    heard: Collection[int],
-    before: Collection[int],
-    size: int,
-    times: Times = TIMES,
+    waiting: Mapping[int, float], heard: Collection[int], before: Collection[int], size: int
 ) -> bool:
     """Tells whether the learners that wait may start without the others.
 
@@ -68,17 +57,16 @@ def may_start(
       heard: the learners whose supervisors have just been heard.
       before: the members of the last group.
       size: the number of the run's learners.
-      times: how long to wait for what.
     """
     if len(waiting) == size:
         return True
     missing = set(range(size)) - waiting.keys()
     if not missing.isdisjoint(heard):
-        wait_s = times.late_s
+        wait_s = LATE_S
     elif before and missing.isdisjoint(before):  # no loss: they were away before
         wait_s = 0.0
     else:
-        wait_s = times.settle_s
+        wait_s = SETTLE_S
     return waiting.get(LEADER, -1.0) >= wait_s
 
 
@@ -90,7 +78,6 @@ class Gathering:
         size: int,
         min_learners: int | None = None,
         has_trained: bool = False,
-        times: Times = TIMES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Starts without any learner.
@@ -99,13 +86,11 @@ class Gathering:
           size: the number of the run's learners.
           min_learners: the fewest that may start. None: all the first time, and one later.
           has_trained: whether they have started before, under an earlier supervisor.
-          times: how long to wait for what.
           clock: returns the time in seconds.
         """
         self._size = size
         self._min_learners = min_learners
         self._has_trained = has_trained
-        self._times = times
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[int, Waiting] = {}
@@ -172,7 +157,7 @@ class Gathering:
             now = self._hear(number)
             here, members = self._here(now), self._attempts
             peers_s = [now - here[n].since_s for n in here if n != number and n in members]
-            long_enough = now - self._began_s >= self._times.grow_s
+            long_enough = now - self._began_s >= GROW_S
             is_told = number == LEADER and long_enough and LEADER in members
             return {
                 "waiting_s": max(peers_s, default=0.0),
@@ -214,7 +199,7 @@ class Gathering:
         return now
 
     def _is_fresh(self, at_s: float, now: float) -> bool:
-        return now - at_s < self._times.fresh_s
+        return now - at_s < FRESH_S
 
     def _here(self, now: float) -> dict[int, Waiting]:
         return {n: each for n, each in self._waiting.items() if self._is_fresh(each.seen_s, now)}
@@ -224,9 +209,9 @@ class Gathering:
         waited_s = {number: now - each.since_s for number, each in here.items()}
         if len(here) >= fewest:
             heard = [n for n, at_s in self._heard_s.items() if self._is_fresh(at_s, now)]
-            if may_start(waited_s, heard, self._attempts, self._size, self._times):
+            if may_start(waited_s, heard, self._attempts, self._size):
                 self._start(here, missing, now)
-        elif waited_s.get(LEADER, 0.0) >= self._times.patience_s:
+        elif waited_s.get(LEADER, 0.0) >= PATIENCE_S:
             names = ", ".join(f"learner-{number}" for number in missing)
             self._over = f"waited {waited_s[LEADER] / 60:.0f} min for {names}"
 

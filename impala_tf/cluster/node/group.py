@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from impala_tf.cluster.node.gathering import LEADER, TIMES, Gathering, Times
+from impala_tf.cluster.node import gathering
+from impala_tf.cluster.node.gathering import LEADER, Gathering
 from impala_tf.cluster.node.rendezvous import Address, Client, RendezvousServer, StoreProxy
 from impala_tf.cluster.node.state import GroupInfo
 from impala_tf.machine.local_addresses import interface_of
@@ -36,7 +37,6 @@ class Membership:
         credentials: Path,
         log_event: Callable[[str], None],
         has_trained: bool = False,
-        times: Times = TIMES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """For learner 0, starts the rendezvous server.
@@ -47,7 +47,6 @@ class Membership:
           credentials: the folder with LEARNER_FILES.
           log_event: called with a line for the log.
           has_trained: whether an earlier supervisor has started this learner.
-          times: how long to wait for what.
           clock: returns the time in seconds.
 
         Raises:
@@ -56,14 +55,13 @@ class Membership:
         self._group = group
         self._name = f"learner-{group.number}"
         self._log_event = log_event
-        self._times = times
         self._clock = clock
         rendezvous = Address(group.hosts[LEADER], group.rendezvous_port, run_id, credentials)
         self._server: RendezvousServer | None = None
         if group.number == LEADER:
             size = len(group.hosts)
-            gathering = Gathering(size, group.min_learners, has_trained, times, clock)
-            self._server = RendezvousServer(rendezvous, gathering)
+            learners = Gathering(size, group.min_learners, has_trained, clock)
+            self._server = RendezvousServer(rendezvous, learners)
         self._client = Client(rendezvous)
         self._proxy = StoreProxy(rendezvous)
         self._attempt = ""
@@ -124,7 +122,7 @@ class Membership:
         threading.Thread(target=self._watch, args=(process,), daemon=True).start()
 
     def _watch(self, process: SupervisedProcess) -> None:
-        while not self._closed.wait(self._times.ask_s) and not process.over:
+        while not self._closed.wait(gathering.ASK_S) and not process.over:
             attempt = self._attempt
             try:
                 answer = self._ask("watch", attempt)
@@ -132,7 +130,7 @@ class Membership:
                 continue
             if process.state.state != "running" or attempt != self._attempt:
                 continue
-            waiting_s, hung_s = answer["waiting_s"], self._times.hung_s
+            waiting_s, hung_s = answer["waiting_s"], gathering.HUNG_S
             if answer["outdated"]:
                 self._log_event(f"{self._name} hangs: the others have started without it")
                 process.kill()
@@ -192,7 +190,7 @@ class Membership:
         # again. But if learner 0's machine refuses the connection, the run has probably ended.
         may_return = self._was_member and not isinstance(error, ConnectionRefusedError)
         waited_s = self._clock() - since_s
-        if waited_s > self._times.patience_s and not may_return:
+        if waited_s > gathering.PATIENCE_S and not may_return:
             self._lost_leader = True  # learner 0 may train with the others, so the group continues
             raise GiveUpError(f"waited {waited_s / 60:.0f} min for {text}")
         return text
