@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import os
 import time
 from pathlib import Path
@@ -35,7 +36,6 @@ from impala_tf.transport import (
     ClientClosed,
     HandshakeRefused,
     NoNetwork,
-    RetryTimes,
     Route,
     RunOver,
     order_learners,
@@ -249,9 +249,9 @@ def _connect(config: Config, specs: Sent) -> ActorClient:
     learners = configs.split(config.process.learner_hosts)
     order = order_learners(task, len(learners))
     # An actor whose learner stays away ends, because an idle machine may cost money.
-    times = RetryTimes() if minutes is None else RetryTimes(give_up_s=60 * minutes)
+    give_up_s = math.inf if minutes is None else 60.0 * minutes
     return ActorClient(
-        Route([(number, learners[number]) for number in order], times),
+        Route([(number, learners[number]) for number in order], give_up_s),
         credentials_dir(config),
         f"actor-{task}",
         specs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -23,7 +24,6 @@ from impala_tf.transport import (
     Pushes,
     PushReport,
     QueueClosed,
-    RetryTimes,
     Route,
     RunTerms,
     credentials,
@@ -219,11 +219,11 @@ class FakeLearner:
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
         folder: Path | None = None,
-        **times: float,
+        give_up_s: float = math.inf,
     ) -> ActorClient:
-        """Returns a client of a server. `times` are fields of RetryTimes."""
+        """Returns a client of a server."""
         if isinstance(port, int):
-            port = Route([(0, f"127.0.0.1:{port}")], RetryTimes(**times))
+            port = Route([(0, f"127.0.0.1:{port}")], give_up_s)
         one = ActorClient(port, folder or self.folder, actor_id, specs, digest, 8)
         self._closing.callback(one.close)
         return one

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from impala_tf.transport import route
 from tests.helpers.cuttable_link import CuttableLink
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
@@ -45,14 +46,16 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     learner: FakeLearner,
     link_to: LinkTo,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     in_the_middle_of_a_push: bool,
 ) -> None:
+    monkeypatch.setattr(route, "FIRST_REPORT_S", 0.0)
     caplog.set_level(logging.INFO, "impala_tf.transport.sessions")
     one = learner.serve()
     learner.parameters.publish(0, make_parameters(0.0))
     link = link_to(one.port)
     caplog.set_level(logging.INFO, "impala_tf.actor")
-    actor = learner.connect(link.port, first_report_s=0.0)
+    actor = learner.connect(link.port)
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
     wait_until(lambda: one.service.num_acting() == 1)

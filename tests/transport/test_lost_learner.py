@@ -19,6 +19,7 @@ from impala_tf.transport import (
     LearnerService,
     Pushes,
     RunOver,
+    route,
     wire,
 )
 from tests.helpers.waiting import wait_until
@@ -33,7 +34,11 @@ from tests.helpers.wire import (
 
 
 @pytest.fixture
-def info(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def info(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """The log, where every interruption is reported."""
+    monkeypatch.setattr(route, "FIRST_REPORT_S", 0.0)
     caplog.set_level(logging.INFO, "impala_tf.actor")
     return caplog
 
@@ -61,7 +66,7 @@ def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
     one = learner.serve(most_waiting_bytes=1000)
     learner.has_room.clear()
     for version in range(4):
-        actor = learner.connect(one.port, f"actor-{version}", first_report_s=0.0)
+        actor = learner.connect(one.port, f"actor-{version}")
         actor.push(make_unroll(version))
     wait_until(lambda: "too many pushes" in info.text)
     learner.has_room.set()
@@ -101,7 +106,7 @@ def test_an_actor_without_a_learner_waits_and_reports_it(
     gone = learner.another().serve()
     gone.stop(0)
     tries = threading.Semaphore(0)
-    actor = learner.connect(gone.port, first_report_s=0.0)
+    actor = learner.connect(gone.port)
     actor.on_wait = tries.release
     handshake = InThread(actor.handshake)
     for _ in range(3):  # signs of life
@@ -219,11 +224,12 @@ def test_close_ends_a_blocked_push(learner: FakeLearner) -> None:
 
 
 def test_close_ends_the_wait_for_a_learner(
-    learner: FakeLearner, info: pytest.LogCaptureFixture
+    learner: FakeLearner, info: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = learner.serve()
     gone.stop(0)
-    actor = learner.connect(gone.port, first_pause_s=2 * PATIENCE_S, first_report_s=0.0)
+    monkeypatch.setattr(route, "FIRST_PAUSE_S", 2 * PATIENCE_S)
+    actor = learner.connect(gone.port)
     handshake = InThread(actor.handshake)
     wait_until(lambda: "without the learner" in info.text)
     assert InThread(actor.close).wait() is None

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from impala_tf.transport import RetryTimes
+from impala_tf.transport import route as routes
 from impala_tf.transport.route import Route, order_learners
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
@@ -59,9 +59,13 @@ def test_a_learner_that_stays_away_is_left_after_a_while() -> None:
         route.go_to(7)
 
 
-def test_pauses_grow_until_the_learner_serves_the_actor_and_end_when_it_stays_away() -> None:
+def test_pauses_grow_until_the_learner_serves_the_actor_and_end_when_it_stays_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes, "FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(routes, "LONGEST_PAUSE_S", 4.0)
     clock = Clock()
-    route = Route([(0, "a:1")], RetryTimes(1.0, 4.0, give_up_s=60.0), clock)
+    route = Route([(0, "a:1")], 60.0, clock)
 
     def pause_s() -> float:
         pause = route.note_failure("away", is_unreachable=True)
@@ -76,16 +80,22 @@ def test_pauses_grow_until_the_learner_serves_the_actor_and_end_when_it_stays_aw
     assert route.note_failure("away", is_unreachable=True) is None
 
 
-def test_an_actor_acts_for_another_learner_until_its_own_is_back(learner: FakeLearner) -> None:
+def test_an_actor_acts_for_another_learner_until_its_own_is_back(
+    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Learner 1 is away; then the group starts again, with both."""
+    for name, seconds in (
+        ("FIRST_PAUSE", 0.05),
+        ("LONGEST_PAUSE", 0.1),
+        ("PATIENCE", 0.5),
+        ("NEXT", 0.5),
+    ):
+        monkeypatch.setattr(routes, f"{name}_S", seconds)
     first, second = learner.another(), learner.another()
     for learner in (first, second):
         learner.parameters.publish(1, make_parameters(1.0))
     ports = [free_port(), free_port()]
-    route = Route(
-        [(1, f"127.0.0.1:{ports[1]}"), (0, f"127.0.0.1:{ports[0]}")],
-        RetryTimes(first_pause_s=0.05, longest_pause_s=0.1, patience_s=0.5, next_s=0.5),
-    )
+    route = Route([(number, f"127.0.0.1:{ports[number]}") for number in (1, 0)])
     alone = first.serve(ports[0], number=0, members=(0,))
     actor = learner.connect(route)
     actor.handshake()
