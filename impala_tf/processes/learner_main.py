@@ -64,8 +64,8 @@ from impala_tf.processes import evaluator, mirroring, provenance, run_folder, wa
 from impala_tf.processes.common import begin, credentials_dir, resume_message, seed_of
 from impala_tf.processes.learner_outputs import LearnerOutputs
 from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
-from impala_tf.transport import PushReport, Session
-from impala_tf.types import EnvironmentSpec, Sent
+from impala_tf.transport import Session
+from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Sent
 
 _FAREWELL_S = 5.0
 """How long a learner that is done waits for its actors to call once more, to tell them."""
@@ -244,26 +244,26 @@ class LearnerProcess:
             self.inference.wait_for(service.num_acting)
         return server
 
-    def put(self, sent: Sent, report: PushReport) -> None:
+    def put(self, sent: Sent, actor: str, episodes: list[Episode], report: ActorReport) -> None:
         """Accepts and records unrolls or gradients, or refuses them; see `transport.Pushes`.
 
         Where actors wait for updates, unrolls of older parameters are stale. They come from actors
         that waited so long that their unrolls filled in for a lost actor's; with them, every later
         batch would be late. Batches drop unrolls that become stale in the queue.
         """
-        version = self.learner.parameter_version
-        number = self.learner.senders.admit(report.actor_name)
+        version, num_unrolls = self.learner.parameter_version, len(sent.parameter_version)
+        number = self.learner.senders.admit(actor)
         try:
             self._inspector.check(sent, version)
-            if self._waits and report.parameter_version != version:
-                self.recorder.record_stale(report.num_unrolls)
+            if self._waits and sent.parameter_version.max() != version:
+                self.recorder.record_stale(num_unrolls)
                 raise transport.StaleUnroll("stale: the learner has newer parameters by now")
         except (transport.RefusedVersion, transport.StaleUnroll):
-            self.recorder.record_episodes(report.episodes)  # the games were played
+            self.recorder.record_episodes(episodes)  # the games were played
             raise
-        self.queue.put(sent._replace(actor=np.full(report.num_unrolls, number, np.int32)))
-        self.recorder.record_episodes(report.episodes)
-        self.recorder.record_actor(report.actor)
+        self.queue.put(sent._replace(actor=np.full(num_unrolls, number, np.int32)))
+        self.recorder.record_episodes(episodes)
+        self.recorder.record_actor(report)
 
     # --- what the training loop calls ---
 

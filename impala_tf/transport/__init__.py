@@ -33,7 +33,7 @@ from impala_tf.transport.failures import (
 )
 from impala_tf.transport.grants import GrantLimit, Grants
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
-from impala_tf.transport.pushes import Pushes, PushReport
+from impala_tf.transport.pushes import Pushes
 from impala_tf.transport.route import Route, order_learners
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import Infer, LearnerService, Networks

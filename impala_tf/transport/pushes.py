@@ -8,7 +8,6 @@ import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent import futures
-from typing import NamedTuple
 
 import grpc
 
@@ -36,14 +35,14 @@ _WORKERS = 8
 _WAITING_SHARE = 0.25
 
 
-class PushReport(NamedTuple):
-    """The metadata of a push."""
+Put = Callable[[Nest, str, list[Episode], ActorReport], None]
+"""Takes unrolls, read-only NumPy arrays [N, ...], the actor's name, the episodes that have finished
+since its last push, and its report.
 
-    actor_name: str
-    num_unrolls: int  # N
-    parameter_version: int  # of the parameters that chose the actions
-    episodes: list[Episode]  # finished since the actor's last push
-    actor: ActorReport
+Called from several threads. It blocks while the queue is full, which makes the actor wait. It
+raises QueueClosed when the learner takes no more unrolls: the actor retries later or, after the
+run, exits. It raises RefusedUnroll if the learner does not train on them, and StaleUnroll if the
+learner accepts only newer parameters: the actor gets the reason."""
 
 
 class Pushes:
@@ -51,11 +50,7 @@ class Pushes:
 
     Args:
       terms: what actors must agree with.
-      put: takes unrolls, read-only NumPy arrays [N, ...], and their metadata. Called from several
-        threads. It blocks while the queue is full, which makes the actor wait. It raises
-        QueueClosed when the learner takes no more unrolls: the actor retries later or, after the
-        run, exits. It raises RefusedUnroll if the learner does not train on them, and StaleUnroll
-        if the learner accepts only newer parameters: the actor gets the reason.
+      put: takes what was pushed.
       on_refused: called with the number of unrolls of every refused push.
       grants: limits how many unrolls are made at once; None: no limit.
       most_waiting_bytes: the total size of the unrolls that may wait for room in the queue. Pushes
@@ -71,7 +66,7 @@ class Pushes:
     def __init__(
         self,
         terms: RunTerms,
-        put: Callable[[Nest, PushReport], None],
+        put: Put,
         on_refused: Callable[[int], None] = lambda num_unrolls: None,
         grants: Grants | None = None,
         most_waiting_bytes: int | None = None,
@@ -167,8 +162,9 @@ class Pushes:
         try:
             sent = self.codec.decode(request.num_environments, request.tensors)
             check_numbers(request, self.terms)
-            report = _make_report(session, request, sent, self.terms.num_infos)
-            self._put(sent, report)
+            report = _read_actor_report(request)
+            version = int(sent.parameter_version.max())  # all environments have the same
+            self._put(sent, session.actor_id, _episodes(request, self.terms.num_infos), report)
         except DecodeError as error:
             raise StreamError(str(error)) from error
         except RefusedUnroll as refused:
@@ -177,9 +173,9 @@ class Pushes:
             self._on_refused(request.num_environments)
             raise
         except StaleUnroll:
-            session.count(request.sequence, report.parameter_version, report.actor)
+            session.count(request.sequence, version, report)
             raise
-        session.count(request.sequence, report.parameter_version, report.actor)
+        session.count(request.sequence, version, report)
 
     @staticmethod
     def _note_refusal(session: Session, reason: str) -> None:
@@ -227,22 +223,12 @@ def _read_actor_report(request: impala_pb2.PushRequest) -> ActorReport:
     return ActorReport(*(getattr(request, name) for name in ActorReport._fields))
 
 
-def _make_report(
-    session: Session, request: impala_pb2.PushRequest, sent: Nest, num_infos: int
-) -> PushReport:
+def _episodes(request: impala_pb2.PushRequest, num_infos: int) -> list[Episode]:
     infos = [value if math.isfinite(value) else None for value in request.episode_infos]
     games = zip(
         request.episode_returns, request.episode_lengths, request.episode_levels, strict=True
     )
-    return PushReport(
-        actor_name=session.actor_id,
-        num_unrolls=request.num_environments,
-        parameter_version=int(sent.parameter_version.max()),  # all environments have the same
-        episodes=[
-            Episode(
-                score, length, level=level, info=tuple(infos[n * num_infos : (n + 1) * num_infos])
-            )
-            for n, (score, length, level) in enumerate(games)
-        ],
-        actor=_read_actor_report(request),
-    )
+    return [
+        Episode(score, length, level=level, info=tuple(infos[n * num_infos : (n + 1) * num_infos]))
+        for n, (score, length, level) in enumerate(games)
+    ]

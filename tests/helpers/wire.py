@@ -22,7 +22,6 @@ from impala_tf.transport import (
     LearnerService,
     ParameterStore,
     Pushes,
-    PushReport,
     QueueClosed,
     Route,
     RunTerms,
@@ -31,7 +30,15 @@ from impala_tf.transport import (
 )
 from impala_tf.transport.codec import NestCodec
 from impala_tf.transport.wire import encode_specs
-from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Nest, Unroll
+from impala_tf.types import (
+    ActorReport,
+    AgentOutput,
+    ArraySpec,
+    EnvOutput,
+    Episode,
+    Nest,
+    Unroll,
+)
 from tests.helpers.unrolls import random_array
 
 T, A = 3, 5
@@ -193,7 +200,8 @@ class FakeLearner:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.unrolls: queue.Queue[Unroll] = queue.Queue()
-        self.reports: queue.Queue[PushReport] = queue.Queue()
+        # Version, actor, episodes and its report, of each push.
+        self.reports: queue.Queue[tuple[int, str, list[Episode], ActorReport]] = queue.Queue()
         self.parameters = ParameterStore()
         self.has_room = threading.Event()
         self.has_room.set()
@@ -246,14 +254,14 @@ class FakeLearner:
         self.close_queue()
         self._closing.close()
 
-    def put(self, unroll: Unroll, report: PushReport) -> None:
-        """Waits while there is no room, then keeps both or raises `failure`."""
+    def put(self, unroll: Unroll, actor: str, episodes: list[Episode], report: ActorReport) -> None:
+        """Waits while there is no room, then keeps all of it or raises `failure`."""
         self._entered.release()
         assert self.has_room.wait(2 * PATIENCE_S)  # the caller times out first
         if self.failure is not None:
             raise self.failure
         self.unrolls.put(unroll)
-        self.reports.put(report)
+        self.reports.put((int(unroll.parameter_version.max()), actor, episodes, report))
 
     def wait_for_put(self) -> None:
         """Waits until one more call of `put` has begun."""
@@ -266,7 +274,7 @@ class FakeLearner:
 
     def reported(self, count: int) -> list[int]:
         """Returns the versions of the next `count` reports; they identify the pushes."""
-        return [self.reports.get(timeout=PATIENCE_S).parameter_version for _ in range(count)]
+        return [self.reports.get(timeout=PATIENCE_S)[0] for _ in range(count)]
 
     def versions(self) -> list[int]:
         """Returns the versions of all unrolls put so far."""

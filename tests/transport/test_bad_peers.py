@@ -100,10 +100,12 @@ def test_pushes_of_any_content_are_taken_or_refused(
     request["sequence"], request["tensors"] = sequence, request["tensors"][:keep]
     status = open_peer().status(push=request)
     assert status in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OK)
-    for report in list(learner.reports.queue):
-        assert report.num_unrolls == 2
-        assert all(abs(e.episode_return) < 1e39 and e.level == 0 for e in report.episodes)
-        assert all(e.info == () for e in report.episodes)
+    for unroll, (_, _, episodes, _) in zip(
+        learner.unrolls.queue, learner.reports.queue, strict=True
+    ):
+        assert len(unroll.parameter_version) == 2
+        assert all(abs(e.episode_return) < 1e39 and e.level == 0 for e in episodes)
+        assert all(e.info == () for e in episodes)
 
 
 @pytest.mark.parametrize("in_parts", [False, True])

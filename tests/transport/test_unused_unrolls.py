@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from impala_tf.transport import PushReport, RefusedUnroll, StaleUnroll
-from impala_tf.types import Episode, Unroll
+from impala_tf.transport import RefusedUnroll, StaleUnroll
+from impala_tf.types import ActorReport, Episode, Unroll
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     FakeLearner,
@@ -23,10 +23,10 @@ def test_an_actor_is_told_why_its_unroll_is_not_used_and_continues(
 ) -> None:
     put = learner.put
 
-    def only_new(unroll: Unroll, report: PushReport) -> None:
-        if report.parameter_version < 3:
-            raise error(f"made with version {report.parameter_version}")
-        put(unroll, report)
+    def only_new(unroll: Unroll, actor: str, episodes: list[Episode], report: ActorReport) -> None:
+        if (version := unroll.parameter_version.max()) < 3:
+            raise error(f"made with version {version}")
+        put(unroll, actor, episodes, report)
 
     learner.put = only_new  # type: ignore[method-assign]
     refused: list[int] = []
