@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import tree
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from impala_tf.environments import spaces
 from impala_tf.environments.guard import Guard
 from impala_tf.environments.infos import OWN, InfoMetrics
+from impala_tf.environments.simplify import BrokenEnvironmentError
 from impala_tf.environments.workers import InProcesses, close, ends_are_errors
-from impala_tf.types import EnvOutput, Episode
+from impala_tf.types import LARGEST_REWARD, EnvOutput, Episode
 
 LIFE_LOST = f"a life was lost{OWN}"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
@@ -122,7 +124,9 @@ class BatchedEnvironment:
             try:
                 with self._guard.expects("a step"):
                     output = act()
-                self._guard.check(output, self.level_indices, self._last_actions)
+                self._check(output, self._guard.level_names)
+                if self._last_actions is not None:
+                    self._guard.count(self._num_envs)
                 return output
             except Exception as error:
                 self._guard.handle(error, self.level_indices)
@@ -135,6 +139,26 @@ class BatchedEnvironment:
                     close(self._env)
                 self._open()
                 act = self._reset
+
+    def _check(self, output: EnvOutput, level_names: Sequence[str]) -> None:
+        """Raises BrokenEnvironmentError if a number is not finite, or a reward is absurd."""
+        arrays = {"reward": output.reward}
+        for path, part in tree.flatten_with_path(output.observation):
+            arrays[".".join(map(str, ("observation", *path)))] = part
+        for name, array in arrays.items():
+            if array.dtype.kind != "f":
+                continue
+            most = LARGEST_REWARD if name == "reward" else np.finfo(array.dtype).max
+            fits = np.abs(array) <= most
+            if not fits.all():
+                where = int(np.argwhere(~fits)[0][0])
+                is_finite = np.isfinite(array[where]).all()
+                what = f"beyond {most:g}" if is_finite else "NaN or infinite"
+                actions, level = self._last_actions, level_names[self.level_indices[where]]
+                after = "the reset" if actions is None else f"action {actions[where]}"
+                raise BrokenEnvironmentError(
+                    f"environment {where} of {level}: {name} is {what} after {after}"
+                )
 
     def _reset(self) -> EnvOutput:
         seed = _spread(self._seed(self.restarts)) if self._is_new else None

@@ -13,12 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
-import tree
 
 from impala_tf.config import ConfigError, LevelRaisedError
 from impala_tf.environments.simplify import BrokenEnvironmentError, LevelCodeError, LevelError
 from impala_tf.machine.supervision import RestartBudget
-from impala_tf.types import LARGEST_REWARD, EnvOutput
 
 STEP_TIMEOUT_S = 120.0
 """How long a step may take. After that, an actor counts as hanging and is restarted."""
@@ -57,6 +55,7 @@ class Guard:
       on_trouble: called with one line when the environments break: the cause, and what follows.
 
     Attributes:
+      level_names: as given.
       restarts: how often the environments were made again.
     """
 
@@ -68,7 +67,7 @@ class Guard:
         on_trouble: Callable[[str], None],
     ) -> None:
         self.restarts = 0
-        self._level_names = level_names
+        self.level_names = level_names
         self._timeout_s = timeout_s
         self._should_stop = should_stop
         self._on_trouble = on_trouble
@@ -103,7 +102,7 @@ class Guard:
             except Exception as error:
                 if isinstance(error, ConfigError) and not isinstance(error, LevelRaisedError):
                     raise
-                self._pause(error, ", ".join(self._level_names))
+                self._pause(error, ", ".join(self.level_names))
 
     @contextlib.contextmanager
     def expects(self, what: str, times: float = 1.0) -> Iterator[None]:
@@ -119,34 +118,10 @@ class Guard:
         finally:
             self._expected = None
 
-    def check(self, output: EnvOutput, levels: np.ndarray, actions: np.ndarray | None) -> None:
-        """Counts a good step; raises BrokenEnvironmentError if its numbers are not finite.
-
-        Args:
-          output: of N environments.
-          levels: int32 [N], an index in `level_names` each.
-          actions: [N, ...], the last ones; None: a reset.
-        """
-        arrays = {"reward": output.reward}
-        for path, part in tree.flatten_with_path(output.observation):
-            arrays[".".join(map(str, ("observation", *path)))] = part
-        for name, array in arrays.items():
-            if array.dtype.kind != "f":
-                continue
-            most = LARGEST_REWARD if name == "reward" else np.finfo(array.dtype).max
-            fits = np.abs(array) <= most
-            if not fits.all():
-                where = int(np.argwhere(~fits)[0][0])
-                is_finite = np.isfinite(array[where]).all()
-                what = f"beyond {most:g}" if is_finite else "NaN or infinite"
-                after = "the reset" if actions is None else f"action {actions[where]}"
-                raise BrokenEnvironmentError(
-                    f"environment {where} of {self._level_names[levels[where]]}: {name} is {what}"
-                    f" after {after}"
-                )
-        if actions is not None:
-            self._steps += 1
-            self._good_steps += len(actions)
+    def count(self, agent_steps: int) -> None:
+        """Counts a good step of all environments."""
+        self._steps += 1
+        self._good_steps += agent_steps
 
     def handle(self, error: Exception, levels: np.ndarray) -> None:
         """Returns after a pause if environments that broke shall be made again.
@@ -158,7 +133,7 @@ class Guard:
         if isinstance(error, LevelError) and not self._steps:
             # No step has worked, so none will.
             raise ConfigError(f"--level_name={error}") from error
-        self._pause(error, ", ".join(sorted({self._level_names[level] for level in levels})))
+        self._pause(error, ", ".join(sorted({self.level_names[level] for level in levels})))
 
     def close(self) -> None:
         """Ends the watch."""
