@@ -75,7 +75,7 @@ class Ring(BatchUses):
     ) -> Iterator[tuple[Minibatch | None, int]]:
         """Yields the new batch, then older ones."""
         if batch is not None:
-            batch = device.put(batch)
+            batch = put(batch)
         self._batches = [(batch, learners), *self._batches[: self._ages[-1]]]
         for age in self._ages[: 1 + sum(age < len(self._batches) for age in self._ages[1:])]:
             used, learners = self._batches[age]
@@ -107,10 +107,15 @@ class Epochs(BatchUses):
         if batch is None:
             yield from [(None, learners)] * (self._epochs * self._minibatches)
             return
-        batch = device.put(batch)  # once: every minibatch takes its rows from all of it
+        batch = put(batch)  # once: every minibatch takes its rows from all of it
         whole = Minibatch(batch, self._prepare(batch))
         for _ in range(self._epochs):
             order = self._rng.permutation(len(batch.parameter_version))
             for rows in np.array_split(order, self._minibatches):
                 indices = tf.constant(rows, tf.int32)
                 yield tree.map_structure(lambda a, i=indices: tf.gather(a, i), whole), learners
+
+
+def put(batch: Unroll) -> Unroll:
+    """Returns a batch unchanged; on a GPU, copied to its memory once for all later uses."""
+    return tf.nest.map_structure(tf.identity, batch) if device.on_gpu() else batch

@@ -14,7 +14,6 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from impala_tf.lazy import tf
-from impala_tf.types import Nest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,11 +28,6 @@ def compiled(function: F) -> F:
     if not on_gpu():
         return function
     return cast(F, tf.function(function, autograph=False, jit_compile=True))
-
-
-def put(nest: Nest) -> Nest:
-    """Returns tensors unchanged; on a GPU, copied to its memory once for all later uses."""
-    return tf.nest.map_structure(tf.identity, nest) if on_gpu() else nest
 
 
 class Values:

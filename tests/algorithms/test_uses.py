@@ -11,7 +11,7 @@ import tensorflow as tf
 import tree
 
 from impala_tf.config import algorithm
-from impala_tf.learner import device
+from impala_tf.learner import batch_uses
 from impala_tf.learner.batch_uses import BatchUses, Epochs, Ring
 from impala_tf.types import Unroll
 from tests.helpers.samples import resolved_config, vector_spec
@@ -106,7 +106,7 @@ def test_a_batch_is_copied_to_a_gpu_once(uses: BatchUses, monkeypatch: pytest.Mo
         copied.append(nest)
         return there
 
-    monkeypatch.setattr(device, "put", put)
+    monkeypatch.setattr(batch_uses, "put", put)
     for each, _ in uses.arrival(arrived, 1):
         assert each is not None and min(each.unrolls.parameter_version) >= 200
     assert len(copied) == 1 and copied[0] is arrived
