@@ -89,7 +89,7 @@ class Unroll(NamedTuple):
     agent_outputs: AgentOutput  # [N, T, ...]
     level: Array  # int32 [N]: index in EnvironmentSpec.levels
     td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values, or ()
-    actor: Nest = ()  # int32 [N]: its number (see learner.inspection.Senders), or ()
+    actor: Nest = ()  # int32 [N]: its number (see learner.arrivals.Senders), or ()
 
 
 class ActorGradient(NamedTuple):

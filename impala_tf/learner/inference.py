@@ -17,7 +17,7 @@ from impala_tf.actor.acting import Codecs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.interface import Policy
 from impala_tf.agents.policy import compile_policy
-from impala_tf.learner.inspection import check_steps
+from impala_tf.learner.arrivals import check_steps
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import AgentOutput, EnvironmentSpec, Nest
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from impala_tf.agents.n_step_returns import played_steps
+from impala_tf.learner.arrivals import Batches
 from impala_tf.learner.peers import ControlFlags, Peers
-from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.types import Sent

@@ -14,9 +14,9 @@ from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import device
+from impala_tf.learner.arrivals import Senders, unmarked
 from impala_tf.learner.batch_uses import BatchUses
 from impala_tf.learner.gradient_step import GradientStep
-from impala_tf.learner.inspection import Senders, unmarked
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.optimizers import Schedules
 from impala_tf.learner.policy_step import PolicyStep

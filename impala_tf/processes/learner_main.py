@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from impala_tf import config as configs
@@ -33,9 +32,9 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, Given, config_file
 from impala_tf.learner.actor_gradients import sent_specs
+from impala_tf.learner.arrivals import Batches, Intake, UnrollQueue
 from impala_tf.learner.conversion import NetworkService
 from impala_tf.learner.inference import InferenceService
-from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.learner_group import (
     LearnerGroup,
     LostPeerError,
@@ -45,7 +44,6 @@ from impala_tf.learner.learner_group import (
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.run_state import RunState
 from impala_tf.learner.training_loop import TrainingLoop
-from impala_tf.learner.unroll_queue import Batches, UnrollQueue
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.machine import certificates, process_memory
@@ -65,7 +63,7 @@ from impala_tf.processes.common import begin, credentials_dir, resume_message, s
 from impala_tf.processes.learner_outputs import LearnerOutputs
 from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
 from impala_tf.transport import Session
-from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Sent
+from impala_tf.types import EnvironmentSpec, Sent
 
 _FAREWELL_S = 5.0
 """How long a learner that is done waits for its actors to call once more, to tell them."""
@@ -197,7 +195,7 @@ class LearnerProcess:
             seed = seed_of(config.run.seed, "inference", config.process.task)
             copy = agent_of(config.agent, spec, agent.torso_dtype)
             self.inference = InferenceService(copy, spec, self.store, seed)
-        self._waits, self._inspector = configs.waits_for_updates(config), Inspector(spec, config)
+        self._waits = configs.waits_for_updates(config)
         self.server = self._make_server(agent, specs)
         hosts = configs.split(config.process.learner_hosts)
         self.peers = Peers(group, [hosts[number] for number in group.members])
@@ -223,12 +221,20 @@ class LearnerProcess:
             run_steps=self.learner.agent_steps,
             level=json.dumps(self.spec.to_json()),
         )
+        intake = Intake(
+            self.spec,
+            config,
+            self.learner.senders,
+            self.queue,
+            self.recorder,
+            lambda: self.learner.parameter_version,
+        )
         # Actors work on the unrolls of a batch at a time, and two more.
         limit = transport.GrantLimit(2 + math.ceil(configs.sent_per_batch(config) / num_sent))
         service = transport.LearnerService(
             transport.Pushes(
                 terms,
-                self.put,
+                intake.put,
                 on_refused=self.recorder.record_refused,
                 grants=transport.Grants() if self._waits else transport.Grants(limit),
             ),
@@ -243,27 +249,6 @@ class LearnerProcess:
         if self.inference is not None and process.synchronization == "step":
             self.inference.wait_for(service.num_acting)
         return server
-
-    def put(self, sent: Sent, actor: str, episodes: list[Episode], report: ActorReport) -> None:
-        """Accepts and records unrolls or gradients, or refuses them; see `transport.Pushes`.
-
-        Where actors wait for updates, unrolls of older parameters are stale. They come from actors
-        that waited so long that their unrolls filled in for a lost actor's; with them, every later
-        batch would be late. Batches drop unrolls that become stale in the queue.
-        """
-        version, num_unrolls = self.learner.parameter_version, len(sent.parameter_version)
-        number = self.learner.senders.admit(actor)
-        try:
-            self._inspector.check(sent, version)
-            if self._waits and sent.parameter_version.max() != version:
-                self.recorder.record_stale(num_unrolls)
-                raise transport.StaleUnroll("stale: the learner has newer parameters by now")
-        except (transport.RefusedVersion, transport.StaleUnroll):
-            self.recorder.record_episodes(episodes)  # the games were played
-            raise
-        self.queue.put(sent._replace(actor=np.full(num_unrolls, number, np.int32)))
-        self.recorder.record_episodes(episodes)
-        self.recorder.record_actor(report)
 
     # --- what the training loop calls ---
 

@@ -13,9 +13,9 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config, ConfigError
-from impala_tf.learner import inspection
+from impala_tf.learner import arrivals
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
-from impala_tf.learner.inspection import Inspector
+from impala_tf.learner.arrivals import Inspector
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec, RefusedUnroll
@@ -143,7 +143,7 @@ def test_what_is_sent_fits_the_wire_and_the_inspection(monkeypatch: pytest.Monke
     codec = NestCodec(sent_specs(agent, SPEC, config()))
     count, tensors = codec.encode(sent)
     assert count == 1
-    monkeypatch.setattr(inspection, "MAX_POLICY_LAG", 5)
+    monkeypatch.setattr(arrivals, "MAX_POLICY_LAG", 5)
     inspector = Inspector(SPEC, config())
     inspector.check(codec.decode(1, tensors), 9)
     for version, problem in ((6, "version 7"), (13, "6 updates old")):

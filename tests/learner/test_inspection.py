@@ -10,8 +10,8 @@ import tree
 
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.environments.spaces import WORD_BUCKETS
-from impala_tf.learner import inspection
-from impala_tf.learner.inspection import Inspector
+from impala_tf.learner import arrivals
+from impala_tf.learner.arrivals import Inspector
 from impala_tf.transport import RefusedUnroll
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.agents import make_agent
@@ -96,8 +96,8 @@ def test_unrolls_that_are_too_old_are_refused(monkeypatch: pytest.MonkeyPatch) -
     """All gradient steps for a batch count as one update: 200 actors' unrolls would be too old."""
     spec = vector_spec()
     for lag, steps_per_batch in ((10, 1), (1, 8)):
-        monkeypatch.setattr(inspection, "MAX_POLICY_LAG", lag)
+        monkeypatch.setattr(arrivals, "MAX_POLICY_LAG", lag)
         check(unrolls(spec), spec, updates_per_batch=steps_per_batch)
-        monkeypatch.setattr(inspection, "MAX_POLICY_LAG", lag - 1)
+        monkeypatch.setattr(arrivals, "MAX_POLICY_LAG", lag - 1)
         with pytest.raises(RefusedUnroll, match=f"{lag} updates old; the limit is {lag - 1}"):
             check(unrolls(spec), spec, updates_per_batch=steps_per_batch)

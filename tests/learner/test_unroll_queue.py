@@ -10,7 +10,7 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.learner.unroll_queue import Batches, UnrollQueue
+from impala_tf.learner.arrivals import Batches, UnrollQueue
 from impala_tf.transport import QueueClosed
 from impala_tf.types import Unroll
 from tests.helpers.agents import make_agent

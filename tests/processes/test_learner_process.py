@@ -12,9 +12,9 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.config import ConfigError
-from impala_tf.learner import inspection
+from impala_tf.learner import arrivals
+from impala_tf.learner.arrivals import Batches
 from impala_tf.learner.learner_group import LearnerGroup, check_equal_flags
-from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, NotFiniteError
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_main import LearnerProcess
@@ -137,7 +137,7 @@ def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
     build: Build, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were played; without them, the mean return would be that of fewer games."""
-    monkeypatch.setattr(inspection, "MAX_POLICY_LAG", 2)
+    monkeypatch.setattr(arrivals, "MAX_POLICY_LAG", 2)
     parts = build()
     actor = client_of(parts)
     parts.server.start()
@@ -179,7 +179,7 @@ def test_an_actor_whose_numbers_break_updates_is_named_and_cannot_end_the_run(
     def trouble() -> dict[str, str]:
         return {actor.actor_id: actor.trouble for actor in parts.server.service.actors()}
 
-    monkeypatch.setattr(inspection, "REFUSED_S", 0.0)
+    monkeypatch.setattr(arrivals, "REFUSED_S", 0.0)
     try:
         for actor in (honest, hostile):
             actor.handshake()
@@ -188,7 +188,7 @@ def test_an_actor_whose_numbers_break_updates_is_named_and_cannot_end_the_run(
             push(hostile, 1e25)
             assert update() is None
         assert parts.learner.updates_skipped == MAX_SKIPPED_IN_A_ROW + 1
-        monkeypatch.setattr(inspection, "REFUSED_S", 60.0)
+        monkeypatch.setattr(arrivals, "REFUSED_S", 60.0)
         push(honest, 0.0)
         push(hostile, 1e25)
         assert update() is None
