@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from impala_tf.agents import networks, precision, torsos
 from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribution_of, masked
-from impala_tf.agents.inputs import ObservationNormalizer, tensor_specs
 from impala_tf.agents.interface import array_specs, interface_of
 from impala_tf.config import AgentConfig, check_observation, composition, plug_ins
 from impala_tf.environments.observations import layout_of, parts_of
@@ -237,8 +236,8 @@ class Agent(snt.Module):
         return [reward[..., None] * same_episode, action * same_episode]
 
 
-def _normalizer(part: ObservationSpec) -> ObservationNormalizer | None:
-    return None if part.kind == "text" else ObservationNormalizer(part.shape, part.dtype)
+def _normalizer(part: ObservationSpec) -> torsos.ObservationNormalizer | None:
+    return None if part.kind == "text" else torsos.ObservationNormalizer(part.shape, part.dtype)
 
 
 def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
@@ -276,6 +275,11 @@ def parameter_specs(agent: Agent) -> list[tuple[str, tuple[int, ...], str]]:
       agent: an agent whose variables have been created.
     """
     return [(each.name, tuple(each.shape), str(each.dtype.name)) for each in agent.variables]
+
+
+def tensor_specs(specs: Nest) -> Nest:
+    """Converts a nest of ArraySpec, or of tensors, to a nest of tf.TensorSpec."""
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), specs)
 
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:

@@ -7,9 +7,8 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent
+from impala_tf.agents.agent import Agent, tensor_specs
 from impala_tf.agents.distributions import Distribution, EpsilonGreedy
-from impala_tf.agents.inputs import tensor_specs, to_network
 from impala_tf.agents.interface import Policy
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
@@ -41,7 +40,7 @@ def compile_policy(
 
     @tf.function(input_signature=(step, state), autograph=False)
     def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        outputs, core_state = agent.step(to_network(layout, env_output), core_state)
+        outputs, core_state = agent.step(layout.to_network(env_output), core_state)
         logits = outputs.policy_logits
         action = actions.mode(logits) if choice == "greedy" else actions.sample(logits, generator)
         return AgentOutput(action, logits), core_state

@@ -15,8 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.actor.network import ActingModel, LiteRtNetwork, Weights, input_name
-from impala_tf.agents.agent import Agent
-from impala_tf.agents.inputs import tensor_specs
+from impala_tf.agents.agent import Agent, tensor_specs
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine.process_output import silenced_stderr
 from impala_tf.transport import NoNetwork

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.inputs import ObservationNormalizer, time_major
+from impala_tf.agents.torsos import ObservationNormalizer
 from impala_tf.environments.observations import ObservationLayout, parts_of
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.types import EnvOutput, Nest, Unroll
@@ -246,7 +246,7 @@ class ObservationStatistics(snt.Module):
 
     def _moments(self, env_outputs: EnvOutput, lasting: bool) -> list[Moments]:
         """Returns the moments of the observations of unrolls [B, T + 1, ...], by part."""
-        parts = parts_of(time_major(self._layout, env_outputs).observation)
+        parts = parts_of(self._layout.time_major(env_outputs).observation)
         # The last step of an unroll is also the first of the next one: count it only once.
         return [
             statistics.moments(parts[name][:-1])

@@ -10,10 +10,9 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf import config as configs
-from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, algorithm
-from impala_tf.environments.observations import ObservationLayout
+from impala_tf.environments.observations import ObservationLayout, swap_batch_and_time
 from impala_tf.learner import losses
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.gradient_step import GradientStep, Learned, dense_gradients
@@ -269,8 +268,8 @@ def value_moments(agent: Agent) -> RunningMoments:
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
     """Converts a batch [B, T, ...] to [T, B, ...], with observations as the network sees them."""
     return batch._replace(
-        env_outputs=inputs.time_major(layout, batch.env_outputs),
-        agent_outputs=tf.nest.map_structure(inputs.swap_batch_and_time, batch.agent_outputs),
+        env_outputs=layout.time_major(batch.env_outputs),
+        agent_outputs=tf.nest.map_structure(swap_batch_and_time, batch.agent_outputs),
     )
 
 

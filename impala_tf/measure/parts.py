@@ -137,8 +137,7 @@ def _litert(
 
 def _tensorflow(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures an actor's inference with TensorFlow."""
-    from impala_tf.agents.agent import agent_here
-    from impala_tf.agents.inputs import tensor_specs
+    from impala_tf.agents.agent import agent_here, tensor_specs
     from impala_tf.agents.policy import compile_policy
 
     tensorflow_startup.use_one_cpu_thread()

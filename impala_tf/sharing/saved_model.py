@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent
-from impala_tf.agents.inputs import tensor_specs, to_network
+from impala_tf.agents.agent import Agent, tensor_specs
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.logdir import os_error
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
@@ -89,7 +88,7 @@ class Policy(tf.Module):
         )
         state = [inputs[name] for name in self._named_state(self._core_state)]
         outputs, core_state = self.agent.step(
-            to_network(self._layout, env_output), tf.nest.pack_sequence_as(self._core_state, state)
+            self._layout.to_network(env_output), tf.nest.pack_sequence_as(self._core_state, state)
         )
         distribution, logits = self.agent.distribution, outputs.policy_logits
         baseline = outputs.baseline

@@ -16,7 +16,6 @@ import tree
 
 from impala_tf.actor.acting import OwnActing
 from impala_tf.actor.actor import Actor, UnrollBuffer
-from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.exploration import QLearning
 from impala_tf.agents.policy import OwnNetwork
@@ -142,12 +141,12 @@ def played(request: pytest.FixtureRequest) -> Played:
 def observations(played: Played, unroll: Unroll) -> np.ndarray:
     """Returns an unroll's observations as the learner sees them, [T + 1, N, ...]."""
     env_outputs = tree.map_structure(tf.constant, unroll.env_outputs)
-    return inputs.time_major(layout_of(played.spec), env_outputs).observation.numpy()
+    return layout_of(played.spec).time_major(env_outputs).observation.numpy()
 
 
 def as_seen(step: EnvOutput, spec: EnvironmentSpec) -> EnvOutput:
     """Returns a step as the network sees it."""
-    return inputs.to_network(layout_of(spec), tree.map_structure(tf.constant, step))
+    return layout_of(spec).to_network(tree.map_structure(tf.constant, step))
 
 
 def test_unrolls_contain_every_step_in_order(played: Played) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.inputs import ObservationNormalizer
+from impala_tf.agents.torsos import ObservationNormalizer
 
 
 def test_agents_of_many_levels_do_not_make_tensorflow_warn(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.inputs import to_network
 from impala_tf.agents.policy import compile_policy
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
@@ -135,7 +134,7 @@ def test_greedy_games_take_the_most_likely_action_and_keep_the_core_state(
     environment.close()
     state = agent.initial_state(2)
     for shown, actions in zip(environment.shown, environment.actions, strict=False):
-        seen = to_network(layout_of(spec), tf.nest.map_structure(tf.constant, shown))
+        seen = layout_of(spec).to_network(tf.nest.map_structure(tf.constant, shown))
         outputs, state = agent.step(seen, state)
         np.testing.assert_array_equal(actions, np.argmax(outputs.policy_logits, axis=-1))
     assert len(environment.actions) >= 8

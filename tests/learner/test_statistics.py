@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.inputs import ObservationNormalizer
+from impala_tf.agents.torsos import ObservationNormalizer
 from impala_tf.learner.moments import Moments, PartStatistics, RunningMoments
 
 

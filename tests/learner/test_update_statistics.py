@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.agents.inputs import ObservationNormalizer
+from impala_tf.agents.torsos import ObservationNormalizer
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import PIXEL_STATISTICS_STEPS, Learner
 from tests.helpers.agents import make_agent

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.inputs import to_network
 from impala_tf.environments import suites
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.sharing.saved_model import input_names, write
@@ -59,7 +58,7 @@ def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) ->
         found = act(**inputs, **saved_state)
         saved_state = {key: found[key] for key in saved_state}
         seen = EnvOutput(*tf.nest.map_structure(tf.constant, tuple(env_output)))
-        outputs, state = agent.step(to_network(layout_of(spec), seen), state)
+        outputs, state = agent.step(layout_of(spec).to_network(seen), state)
         np.testing.assert_allclose(found["policy_logits"], outputs.policy_logits, rtol=1e-4)
         np.testing.assert_allclose(found["baseline"], outputs.baseline[:, 0], rtol=1e-4)
         action = agent.distribution.mode(outputs.policy_logits).numpy()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent
-from impala_tf.agents.inputs import tensor_specs, to_network
+from impala_tf.agents.agent import Agent, tensor_specs
 from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.learner.gradient_step import Learned, dense_gradients
 from impala_tf.learner.q_step import QStats, QValueStep
@@ -37,7 +36,7 @@ class QStep(QValueStep):
 
     def _learn(self, minibatch: Sample) -> Learned:
         step, next_step = (
-            to_network(self.layout, steps) for steps in (minibatch.step, minibatch.next_step)
+            self.layout.to_network(steps) for steps in (minibatch.step, minibatch.next_step)
         )
         next_q_values = _q_values(self.agent, next_step)
         next_target_q_values = _q_values(self.target_agent, next_step)

@@ -11,7 +11,6 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.agents.inputs import time_major, to_network
 from impala_tf.agents.n_step_returns import n_step_returns
 from impala_tf.algorithms.dqn.buffer import ReplayBuffer
 from impala_tf.algorithms.dqn.replay import replayed
@@ -61,8 +60,8 @@ def test_steps_come_back_as_the_environment_returned_them(spec: EnvironmentSpec)
     """Stacks are put together from frames that are kept once, across resets and unrolls."""
     replay, unrolls = replay_of(spec), unrolls_of(spec, 4)
     replay.add(unrolls)
-    whole: EnvOutput = time_major(
-        layout_of(spec), tree.map_structure(tf.constant, unrolls.env_outputs)
+    whole: EnvOutput = layout_of(spec).time_major(
+        tree.map_structure(tf.constant, unrolls.env_outputs)
     )
     targets = n_step_returns(unrolls.env_outputs, 2, 0.99, "none")
     indices, sample = replay.draw(200)
@@ -70,8 +69,8 @@ def test_steps_come_back_as_the_environment_returned_them(spec: EnvironmentSpec)
         assert targets.valid[row, t], "the step into a reset is none"
         end = targets.bootstrap[row, t]
         for found, at in ((sample.step, t), (sample.next_step, end)):
-            seen = to_network(
-                layout_of(spec), tree.map_structure(lambda a, b=b: a[b : b + 1], found)
+            seen = layout_of(spec).to_network(
+                tree.map_structure(lambda a, b=b: a[b : b + 1], found)
             )
             tree.map_structure(
                 lambda a, e, at=at, row=row: np.testing.assert_array_equal(a[0], e[at, row]),
