@@ -1,4 +1,4 @@
-"""The learner's side of the transport: admits actors and answers their requests."""
+"""The learner's side of the transport: reads actors' streams, admits them, answers requests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import logging
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Collection, Container, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError as MessageError
 
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import NamedSpec
@@ -26,8 +29,8 @@ from impala_tf.transport.failures import (
 from impala_tf.transport.impala_pb2 import FromActor, FromLearner
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.pushes import Pushes, check_environments
-from impala_tf.transport.sessions import REQUESTS, ActorStream, Session
-from impala_tf.transport.wire import check_fits, encode_specs, show
+from impala_tf.transport.sessions import Session
+from impala_tf.transport.wire import PING_S, check_fits, encode_specs, show
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +43,102 @@ Infer = Callable[[int, Sequence[bytes]], "Future[tuple[int, list[bytes]]]"]
 Results in the parameter_version and tensors of an InferReply. May fail with DecodeError or
 RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops."""
 
+_ANSWER_S = 10.0  # a large message may be on its way before the answer to a ping
+_REQUESTS = ("parameters", "push", "infer", "network")
+_PING = impala_pb2.FromLearner(ping=True).SerializeToString()
 _WARN_AGAIN_S = 60.0
 # How often and for how long to poll for a new version. If none comes, the next update lacks the
 # unrolls of a lost actor, and the other actors have to fill the batch.
 _POLL_S = 0.002
 _PATIENCE_S = 60.0
+
+
+class ActorStream:
+    """Reads an actor's messages and writes the learner's, in the event loop of the server.
+
+    Args:
+      context: gRPC's context of the call.
+      most_bytes: the size of the largest message that is sent in parts.
+
+    Attributes:
+      host: the address that the actor connects from.
+      certificate: the name in its certificate.
+    """
+
+    def __init__(self, context: Any, most_bytes: int) -> None:
+        # gRPC has 'ipv4:10.0.0.2:5000' or 'ipv6:%5B::1%5D:5000'.
+        peer = urllib.parse.unquote(context.peer().partition(":")[2].rpartition(":")[0])
+        self.host = peer.strip("[]")
+        (name,) = context.auth_context()["x509_common_name"]
+        self.certificate = str(name.decode())
+        self._context = context
+        self._most_bytes = most_bytes
+        self._parts = bytearray()
+        self._unanswered: set[str] = set()  # kinds of requests
+        self._writing = asyncio.Lock()
+        self._heard = asyncio.Event()
+        self._ended = asyncio.get_running_loop().create_future()
+
+    async def read(self) -> impala_pb2.FromActor | None:
+        """Returns the actor's next message; None if there will be no more.
+
+        Raises:
+          StreamError: bytes that are no message, or too many, or another request of a kind.
+        """
+        while (data := await self._context.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+            self._heard.set()
+            message = _parse(data)
+            if message.WhichOneof("kind") != "part":
+                return self._note_request(message)
+            self._parts += message.part.data
+            if len(self._parts) > self._most_bytes:
+                raise StreamError(f"a message of more than {self._most_bytes} bytes")
+            if message.part.last:
+                whole, self._parts = self._parts, bytearray()
+                return self._note_request(_parse(whole))
+        return None
+
+    def _note_request(self, message: impala_pb2.FromActor) -> impala_pb2.FromActor:
+        kind = message.WhichOneof("kind") or ""
+        if kind in self._unanswered:
+            raise StreamError(f"{kind}: the request before it has no answer yet")
+        if kind in _REQUESTS:
+            self._unanswered.add(kind)
+        return message
+
+    async def write(self, message: impala_pb2.FromLearner | bytes, answers: str = "") -> None:
+        """Sends a message, which may be encoded already, and may answer a kind of request."""
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        async with self._writing:
+            self._unanswered.discard(answers)  # first: the next one may come during `write`
+            await self._context.write(data)
+
+    async def ping(self) -> None:
+        """Sends signs of life, for ever."""
+        while True:
+            await asyncio.sleep(PING_S)
+            await self.write(_PING)
+
+    async def is_alive(self) -> bool:
+        """Returns whether the actor answers a ping in time."""
+        self._heard.clear()
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.write(_PING)
+                await self._heard.wait()
+        except (TimeoutError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            return False
+        return True
+
+    def end(self, reason: Exception) -> None:
+        """Makes `wait_for_end` raise a reason."""
+        if not self._ended.done():
+            self._ended.set_exception(reason)
+            self._ended.exception()  # keeps asyncio from logging that it was never retrieved
+
+    async def wait_for_end(self) -> None:
+        """Waits for `end`, and raises its reason."""
+        await asyncio.shield(self._ended)
 
 
 class LearnerService:
@@ -184,7 +278,7 @@ class LearnerService:
                 while (request := await stream.read()) is not None:
                     self._check_not_revoked(stream)
                     kind = request.WhichOneof("kind")
-                    if kind in REQUESTS:
+                    if kind in _REQUESTS:
                         group.create_task(self._answer(request, session, stream))
                     elif kind == "trouble":
                         session.trouble = show(request.trouble, 400)
@@ -274,3 +368,10 @@ class LearnerService:
             self._warned_at.clear()
         self._warned_at[host] = now
         logger.warning("%s", refusal)
+
+
+def _parse(data: bytes | bytearray) -> impala_pb2.FromActor:
+    try:
+        return impala_pb2.FromActor.FromString(data)  # type: ignore[arg-type]
+    except MessageError as error:
+        raise StreamError("not a message") from error
