@@ -105,14 +105,20 @@ def test_flags_of_other_libraries_are_named_as_the_command_line_names_them() -> 
             assert name == "env" or OTHER_NAMES.get(name, name).partition("=")[0] in flags, name
 
 
-@pytest.mark.parametrize(("page", "line"), ALL)
-def test_a_command_can_be_typed(page: str, line: str) -> None:
+def words_of(line: str) -> list[str]:
+    """Returns the program and the words of a command, with something for each placeholder."""
     text = re.sub(r"\[[^\]]*\]|\.\.\.", "", line.rstrip("\\"))  # what may be left out
     typed = shlex.split(re.split(r" && | > ", text)[0], comments=True)
     while "=" in typed[0]:
         typed.pop(0)
     program, *rest = (_STANDS_FOR.get(word, word) for word in typed)
     rest = [re.sub(r"=([A-Z]+)$", lambda m: f"={_STANDS_FOR.get(m[1], m[1])}", w) for w in rest]
+    return [program, *rest]
+
+
+@pytest.mark.parametrize(("page", "line"), ALL)
+def test_a_command_can_be_typed(page: str, line: str) -> None:
+    program, *rest = words_of(line)
     if program == "make":
         _check_make(rest)
     elif program.endswith("impala"):
