@@ -1,10 +1,10 @@
-"""Makes text that somebody else wrote harmless where it is shown."""
+"""Text for terminals: made harmless if somebody else wrote it; tables and durations."""
 
 from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -38,3 +38,23 @@ def log_printer() -> Callable[[bytes], None]:
     return lambda piece: print(
         printable(decoder.decode(piece), "\n\t"), end="", flush=True, file=out
     )
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of cells as lines of aligned columns."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def duration(seconds: float) -> str:
+    """Formats a duration in one or two units: 48 s, 11 min, 2 h 05 min, 3 d 04 h."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"

@@ -19,10 +19,11 @@ from impala_tf.cluster import requirements
 from impala_tf.cluster.inventory import Secret
 from impala_tf.cluster.launch import check
 from impala_tf.cluster.machines import connected, on_all
-from impala_tf.cluster.plan import Plan, columns
+from impala_tf.cluster.plan import Plan
 from impala_tf.cluster.runner import ClusterError, CommandRunner, probe_command, run_probe
 from impala_tf.cluster.setup import look
 from impala_tf.config.addresses import host_port
+from impala_tf.printable import columns
 
 _STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
 _GIB = 1 << 30

@@ -25,6 +25,7 @@ from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.config.flags import LAUNCH
 from impala_tf.machine import supervision
 from impala_tf.machine.local_addresses import is_here
+from impala_tf.printable import columns
 
 REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""
@@ -390,13 +391,6 @@ def as_text(plan: Plan) -> str:
         f" {len(plan.nodes)} machine(s), {_environments(plan.processes)} environments"
     )
     return columns(rows) + f"{total}\n"
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows of cells as lines of aligned columns."""
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "".join(f"{line}\n" for line in lines)
 
 
 def warnings(plan: Plan) -> list[str]:

@@ -16,14 +16,13 @@ from rich.text import Text
 from impala_tf.cluster.machines import Machines, connected, on_all
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.state import NodeState
-from impala_tf.cluster.plan import columns
 from impala_tf.cluster.record import Record, load
 from impala_tf.cluster.runner import NO_WORKDIR, ClusterError, CommandRunner
 from impala_tf.logdir import Logdir
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import OVER, ProcessState
 from impala_tf.monitoring.metrics import bottleneck_of
-from impala_tf.printable import printable_parts
+from impala_tf.printable import columns, duration, printable_parts
 
 COLUMNS = (
     "process",
@@ -142,7 +141,7 @@ def rows_of(run: Run) -> list[list[str]]:
             details = [*_troubles(statuses.get(seen.name, {}), seen.now_unix_s), *said]
             details = details if any(details) else [state.detail]
             if state.started_unix_s:
-                up = _duration(seen.now_unix_s - state.started_unix_s)
+                up = duration(seen.now_unix_s - state.started_unix_s)
             numbers = measured.get(seen.name, numbers)
         else:
             details = [state.detail, *said]
@@ -186,16 +185,16 @@ def _troubles(status: Status, now_unix_s: float) -> Iterator[str]:
     if away := status.get("away_learners"):
         here = status["num_learners"]
         who = ", ".join(
-            f"learner-{each['learner']} (for {_duration(now_unix_s - each['since_unix_s'])})"
+            f"learner-{each['learner']} (for {duration(now_unix_s - each['since_unix_s'])})"
             for each in away
         )
         yield f"training with {here} of {here + len(away)} learners; away: {who}"
     if since_s := status.get("starving_since_unix_s"):
-        yield f"starving for {_duration(now_unix_s - since_s)}: no unrolls"
+        yield f"starving for {duration(now_unix_s - since_s)}: no unrolls"
     if refused := status.get("refused_actor"):
         yield refused
     if trouble := status.get("storage_trouble"):
-        yield f"{trouble['text']} (for {_duration(now_unix_s - trouble['since_unix_s'])})"
+        yield f"{trouble['text']} (for {duration(now_unix_s - trouble['since_unix_s'])})"
 
 
 def _measured(run: Run) -> dict[str, list[str]]:
@@ -204,10 +203,10 @@ def _measured(run: Run) -> dict[str, list[str]]:
     found = {}
     for rank, status in run.statuses.items():
         now = now_s.get(f"learner-{rank}", 0.0)
-        written = f"{_duration(now - status.get('updated_unix_s', now))} ago"
+        written = f"{duration(now - status.get('updated_unix_s', now))} ago"
         found[f"learner-{rank}"] = ["", "", written]
         for each in status.get("actors", ()):
-            contact = f"{_duration(now - each['last_contact_unix_s'])} ago"
+            contact = f"{duration(now - each['last_contact_unix_s'])} ago"
             found[each["name"]] = [*_numbers(each, "parameter_lag"), contact]
     status = run.statuses.get(0, {})  # learner 0 knows the rates of all learners
     row = status.get("row")
@@ -220,14 +219,6 @@ def _measured(run: Run) -> dict[str, list[str]]:
 def _numbers(measured: Mapping[str, Any], lag_name: str) -> tuple[str, str]:
     rate, lag = measured["agent_steps_per_s"], measured.get(lag_name)
     return "" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds_left = divmod(max(0, int(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds_left:02d} s" if minutes else f"{seconds_left} s"
 
 
 # --- a run of another engine ---

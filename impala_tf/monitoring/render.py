@@ -19,6 +19,7 @@ from rich.text import Text
 from impala_tf.monitoring.metrics import INFO, Row, bottleneck_of
 from impala_tf.monitoring.rows import GAMES
 from impala_tf.monitoring.status_file import ActorStatus, Status
+from impala_tf.printable import duration
 
 SILENT_AFTER_S = 30.0
 """Seconds without contact after which a process is highlighted."""
@@ -149,19 +150,6 @@ def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:
 
 def _clock(unix_s: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(unix_s))
-
-
-def duration(seconds: float) -> str:
-    """Formats a duration in one or two units: 48 s, 11 min, 2 h 05 min, 3 d 04 h."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    hours = round(seconds / 3600)
-    return f"{hours // 24} d {hours % 24:02d} h"
 
 
 def _share(status: Status) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from impala_tf.config import AGENTS, ConfigError, command_line
 from impala_tf.environments import suites
+from impala_tf.printable import columns
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
@@ -42,8 +43,4 @@ def agents() -> str:
     for name, agent in AGENTS.items():
         sees = "yes" if agent.observes_last_action_and_reward else "no"
         rows.append((name, agent.torso.name, agent.core, sees))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(
-        [*lines, "", "--core=lstm gives any of them an LSTM, --core=feedforward none."]
-    )
+    return f"{columns(rows)}\n--core=lstm gives any of them an LSTM, --core=feedforward none."

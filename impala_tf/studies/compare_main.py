@@ -34,6 +34,7 @@ import numpy as np
 
 from impala_tf.config import ConfigError, slug, split, to_flag
 from impala_tf.machine.process_lifetime import StopRequest
+from impala_tf.printable import columns
 from impala_tf.processes import provenance
 from impala_tf.reporting import runs, statistics
 from impala_tf.reporting.runs import Run
@@ -79,9 +80,7 @@ def main(words: Sequence[str]) -> int:
         print("stopped; the same command resumes")
         return 1
     table = tabulate(options, list(variants))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        print("  ".join(map(str.ljust, row, widths)).rstrip())
+    print(columns(table), end="")
     _write(options.to / "comparison.csv", table)
     report = [f"--logdir={options.to}", f"--to={options.to}"]
     subprocess.run([sys.executable, "-m", "impala_tf", "report", *report], check=False)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from impala_tf.monitoring.render import duration, panel, plain_line, troubles
+from impala_tf.monitoring.render import panel, plain_line, troubles
 from impala_tf.monitoring.status_file import Status
+from impala_tf.printable import duration
 from tests.helpers.statuses import NOW_S, STARTING, a_status, an_actor
 
 NO_GAME: dict[str, Any] = {"episodes": 0, "episode_return_mean": None}

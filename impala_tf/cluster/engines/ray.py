@@ -24,12 +24,13 @@ from impala_tf.cluster.engines.ray_node import ANSWER_S, Run, ask, create, is_th
 from impala_tf.cluster.join import written
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.plain import from_plain, to_plain
-from impala_tf.cluster.plan import LAUNCH_ONLY, columns, credentials_of, sizes
+from impala_tf.cluster.plan import LAUNCH_ONLY, credentials_of, sizes
 from impala_tf.cluster.record import Launch, earlier, write
 from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import split_host_port
 from impala_tf.config.engine_flags import amounts
+from impala_tf.printable import columns
 
 _NAME = "ray"
 _STOP_S = 60.0
