@@ -25,7 +25,6 @@ from impala_tf.config.errors import ConfigError, LevelRaisedError
 from impala_tf.config.flag_values import (
     BUILT_IN,
     ENGINE_FLAGS,
-    ENGINES,
     Given,
     actors_use_tensorflow,
     actors_wait,

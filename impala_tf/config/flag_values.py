@@ -35,8 +35,6 @@ _SHORTEST_BEGINNING = 4
 
 BUILT_IN: Mapping[str, Any] = {name: flag.default for name, flag in FLAGS.items()}
 """{flag: default}; None if it depends on other flags, or stands for "none"."""
-ENGINES = tuple(filter(None, FLAGS["engine"].choices))
-"""The values of --engine."""
 ENGINE_FLAGS = tuple(field.name for field in dataclasses.fields(EngineConfig))
 PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
     # Mnih et al. (2015, 2016), and the IMPALA paper: the built-in defaults.

@@ -13,10 +13,10 @@ from impala_tf.cluster.engines import ray
 from impala_tf.cluster.inventory import Row
 from impala_tf.cluster.plan import make_plan
 from impala_tf.cluster.record import Launch, write
-from impala_tf.config import ENGINES, Given, problems
+from impala_tf.config import FLAGS, Given, problems
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", [each for each in FLAGS["engine"].choices if each])
 def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
     name: str,
     tmp_path: Path,
