@@ -2,7 +2,7 @@
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests that take a moment: under 3 minutes
 # make test                        lint, types, and all tests but the next groups
-# make test ALL=1                  all but test-docker and test-rates, in one go, as CI runs them
+# make test ALL=1                  all but test-rates, in one go, as CI runs them; as root, it starts a Docker engine
 # make test-long                   those that took more than 15 s of processor time
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
@@ -52,8 +52,10 @@ check: lint
 # Tests that mostly wait run beside those that compute, and come first when they want a processor.
 test: setup-dev lint
 ifdef ALL
-	@$(PYTEST) -m "$(WAITING)" $(ARGS) >$(VENV)/waiting.log & waiting=$$!; status=0; \
-	    nice -n 5 $(PYTEST) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
+	@(status=0; $(PYTEST) -m "$(WAITING)" $(ARGS) || status=$$?; \
+	    docker/engine-for-tests && $(VENV)/bin/python -m tests.helpers.compose; \
+	    $(PYTEST) -m docker $(ARGS) || status=$$?; exit $$status) >$(VENV)/waiting.log 2>&1 & waiting=$$!; status=0; \
+	    nice -n 5 $(PYTEST) -n $$(nproc) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
 	    wait $$waiting || status=$$?; cat $(VENV)/waiting.log; exit $$status
 else
 	@$(PYTEST) -m "always or not (docker or rates or long or $(WAITING))" $(ARGS)
