@@ -32,17 +32,15 @@ def _function(nodeid):
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
-    """Marks tests as slow or long by their times; the longest ones begin first."""
+    """Marks tests as slow or long by their times; the files with the longest ones come first."""
     known = _known()
-
-    def seconds(item):
-        return known.get(_function(item.nodeid), 0)
-
+    longest_s: dict[Path, float] = {}
     for item in items:
-        recorded_s = seconds(item)
+        recorded_s = known.get(_function(item.nodeid), 0)
+        longest_s[item.path] = max(recorded_s, longest_s.get(item.path, 0))
         if recorded_s > SLOW_S and GROUPS.isdisjoint(mark.name for mark in item.iter_markers()):
             item.add_marker("long" if recorded_s > LONG_S else "slow")
-    items.sort(key=seconds, reverse=True)
+    items.sort(key=lambda item: longest_s[item.path], reverse=True)
 
 
 def pytest_addoption(parser):
