@@ -36,9 +36,10 @@ def pytest_collection_modifyitems(items):
     known = _known()
     longest_s: dict[Path, float] = {}
     for item in items:
-        recorded_s = known.get(_function(item.nodeid), 0)
+        waits = not GROUPS.isdisjoint(mark.name for mark in item.iter_markers())
+        recorded_s = 0 if waits else known.get(_function(item.nodeid), 0)
         longest_s[item.path] = max(recorded_s, longest_s.get(item.path, 0))
-        if recorded_s > SLOW_S and GROUPS.isdisjoint(mark.name for mark in item.iter_markers()):
+        if recorded_s > SLOW_S:
             item.add_marker("long" if recorded_s > LONG_S else "slow")
     items.sort(key=lambda item: longest_s[item.path], reverse=True)
 
