@@ -148,7 +148,9 @@ def _read_trial(path: Path) -> list[list[str]]:
             first.append(f"--seeds={','.join(map(str, seeds))}")
         first += flags(trial.pop("flags", {}))
         others = [flags(group) for group in trial.pop("variants", [])]
-    except (AttributeError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ConfigError(f"--trial={path}: {error.strerror}") from None
+    except (AttributeError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"--trial={path}: is no trial (see --help): {error}") from None
     if trial:
         raise ConfigError(f"--trial={path}: has {', '.join(trial)}, which no trial has")

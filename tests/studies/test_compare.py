@@ -95,6 +95,8 @@ def test_a_file_and_the_command_line_together_are_a_trial(tmp_path: Path) -> Non
         trial.write_text(wrong)
         with pytest.raises(ConfigError, match=str(trial)):
             _parse([f"--trial={trial}"])
+    with pytest.raises(ConfigError, match="missing: No such file"):
+        _parse([f"--trial={tmp_path / 'missing'}"])
 
 
 def test_the_eight_games_are_a_trial_whose_flags_exist() -> None:
