@@ -47,7 +47,7 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$$(seq -s, $(SEEDS)) $(ARGS)
 
 check: lint
-	@$(PYTEST) -m "not (docker or rates or slow or long or $(WAITING))" $(ARGS)
+	@$(PYTEST) -n $(shell expr 2 \* $$(nproc)) -m "not (docker or rates or slow or long or $(WAITING))" $(ARGS)
 
 # Tests that mostly wait run beside those that compute, and come first when they want a processor.
 test: setup-dev lint
