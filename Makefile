@@ -54,7 +54,7 @@ test: setup-dev lint
 ifdef ALL
 	@(status=0; $(PYTEST) -m "$(WAITING)" $(ARGS) || status=$$?; \
 	    docker/engine-for-tests && $(VENV)/bin/python -m tests.helpers.compose; \
-	    $(PYTEST) -m docker $(ARGS) || status=$$?; exit $$status) >$(VENV)/waiting.log 2>&1 & waiting=$$!; status=0; \
+	    $(PYTEST) -n 0 -m docker tests/docker $(ARGS) || status=$$?; exit $$status) >$(VENV)/waiting.log 2>&1 & waiting=$$!; status=0; \
 	    nice -n 5 $(PYTEST) -n $$(nproc) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
 	    wait $$waiting || status=$$?; cat $(VENV)/waiting.log; exit $$status
 else

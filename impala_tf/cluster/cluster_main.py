@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from impala_tf import __version__
 from impala_tf.cluster import doctor, fetch, operate, setup, status, watch
@@ -22,11 +22,6 @@ from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, us
 _ABOUT = "Sets up machines for a run, and looks after the run."
 _EXTRAS = ("worlds", "procgen", "retro", "wandb", "mirror", "tensorflow")
 Options = argparse.Namespace
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: Sequence[str], prog: str = "") -> int:
@@ -56,7 +51,9 @@ def main(arguments: Sequence[str], prog: str = "") -> int:
 
 def parser(prog: str = "") -> argparse.ArgumentParser:
     """Returns the parser of all subcommands."""
-    parser = _Parser(prog=prog or user_commands.frontend(), description=_ABOUT, allow_abbrev=False)
+    parser = command_line.OneLineParser(
+        prog=prog or user_commands.frontend(), description=_ABOUT, allow_abbrev=False
+    )
     parser.add_argument("--version", action="version", version=f"impala_tf {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

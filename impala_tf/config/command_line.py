@@ -30,6 +30,14 @@ Values = Callable[[Given], Mapping[str, Any]]
 """Takes the given flags; returns the values that flags have if they are not given."""
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says in one line what is wrong, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ConfigError."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
 def parse(
     arguments: Sequence[str],
     values: Values = Given.everything,

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from impala_tf.config import ConfigError, slug, split, to_flag
+from impala_tf.config import ConfigError, command_line, slug, split, to_flag
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.printable import columns
 from impala_tf.processes import provenance
@@ -99,7 +99,7 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[list[str]]]:
     def seeds(text: str) -> list[int]:
         return [int(seed) for seed in split(text)]
 
-    parser = argparse.ArgumentParser(
+    parser = command_line.OneLineParser(
         "impala compare",
         "impala compare [options] [--flag=VALUE ...] [-- --flag=VALUE ...] ...",
         description=str(__doc__).partition("\n\n")[2],

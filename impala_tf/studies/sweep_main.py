@@ -185,7 +185,7 @@ def main(words: Sequence[str]) -> int:
     """
     at = list(words).index("--") if "--" in words else len(words)
     own, flags = words[:at], list(words[at + 1 :])
-    parser = argparse.ArgumentParser(
+    parser = command_line.OneLineParser(
         "impala sweep",
         "impala sweep --search=NAME=VALUES [options] -- [--flag=VALUE ...]",
         description=str(__doc__),
