@@ -75,7 +75,7 @@ def test_a_benchmark_leaves_other_flags_to_the_runs_that_it_compares(
             r"3 actors: [\d,]+ agent steps/s, policy lag .+\nkilled and started again: all called",
         ),
         (
-            ("peers", "--turns=1", "--seconds=10", "--num_actors=1"),
+            ("peers", "--turns=1", "--seconds=3", "--num_actors=1"),
             rf"median: .+ {SPREAD} CPU s per 1,000  this project\n",
         ),
     ],
