@@ -138,3 +138,18 @@ def test_features_begin_with_the_size_of_their_inputs(torso: str, initialization
     made = torsos.TORSOS[torso](torsos.initializer(initialization), 1)
     features = made(tf.random.normal([4, 64, 64, 3]))
     assert 0.1 < float(tf.sqrt(tf.reduce_mean(features**2))) < 10.0
+
+
+def test_orthogonal_weights_make_up_for_what_a_relu_cuts_off() -> None:
+    """W' W = 2 I (Saxe et al., 2014, arXiv 1312.6120)."""
+    made = torsos.initializer("orthogonal")
+    assert made is not None
+    weights = made([8, 5], tf.float32)
+    found = tf.matmul(weights, weights, transpose_a=True)
+    np.testing.assert_allclose(found, 2 * np.eye(5), atol=1e-5)
+
+
+def test_the_features_of_a_text_end_with_its_last_word() -> None:
+    torso = torsos.LanguageTorso()
+    text, padded = tf.constant([[3, 5]]), tf.constant([[3, 5, 0, 0]])
+    np.testing.assert_allclose(torso(text), torso(padded), rtol=1e-5)
