@@ -52,10 +52,10 @@ check: lint
 # Tests that mostly wait run beside those that compute, and come first when they want a processor.
 test: setup-dev lint
 ifdef ALL
-	@(status=0; $(PYTEST) -m "$(WAITING)" $(ARGS) || status=$$?; \
+	@(status=0; $(PYTEST) -n $$(nproc) -m "$(WAITING)" $(ARGS) || status=$$?; \
 	    docker/engine-for-tests && $(VENV)/bin/python -m tests.helpers.compose; \
 	    $(PYTEST) -n 0 -m docker tests/docker $(ARGS) || status=$$?; exit $$status) >$(VENV)/waiting.log 2>&1 & waiting=$$!; status=0; \
-	    nice -n 5 $(PYTEST) -n $$(nproc) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
+	    nice -n 5 $(PYTEST) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
 	    wait $$waiting || status=$$?; cat $(VENV)/waiting.log; exit $$status
 else
 	@$(PYTEST) -m "always or not (docker or rates or long or $(WAITING))" $(ARGS)

@@ -155,6 +155,21 @@ def test_numbers_that_grow_in_earnest_are_followed() -> None:
     np.testing.assert_allclose(seen.inverse_std, 0.1 * np.sqrt(140 / 40), rtol=0.2)
 
 
+def test_a_run_that_starts_from_another_forgets_most_of_its_observations() -> None:
+    """100,000 steps of the other run's level count as 50,000, as many as follow here."""
+    rng = np.random.default_rng(5)
+    other = rng.normal(0, 1, size=(100, 1000, 2)).astype(np.float32)
+    own = rng.normal(4, 2, size=(50, 1000, 2)).astype(np.float32)
+    normalizer = ObservationNormalizer((2,), "float32")
+    statistics = PartStatistics(normalizer)
+    add(statistics, statistics.moments(tf.constant(other)))
+    statistics.limit()
+    add(statistics, statistics.moments(tf.constant(own)))
+    counted = np.concatenate([other[:50], own]).reshape(-1, 2)
+    np.testing.assert_allclose(normalizer.mean, counted.mean(0), rtol=0.02)
+    np.testing.assert_allclose(normalizer.inverse_std, 1 / counted.std(0), rtol=0.02)
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "limit"), [((1,), "float32", 10), ((84, 84, 4), "uint8", 5)]
 )

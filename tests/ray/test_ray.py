@@ -79,12 +79,12 @@ def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
     run.wait_for_status("actor-0 +[0-9.]+ +running")
     # Only now: nodes of one machine share a folder for code, and each unpacks it there again.
     spare = nodes.add(1, survives=1)
-    saved = run.frames()
-    run.wait_for_frames(saved)
+    wait_until(lambda: run.frames(saved=True), explain=run.explain, poll_s=0.5)
+    seen = run.frames()
     nodes.remove(first)
     run.wait_for("learner-0", "resuming from")
     assert re.search(r"resuming from .*, [1-9][\d,]* frames", run.log("learner-0"))
-    run.wait_for_frames(saved)
+    run.wait_for_frames(seen)
     run.wait_for_status(f"learner-0 +{re.escape(spare.node_ip_address)} +running")
 
     assert "write a checkpoint" in run.frontend("stop")
