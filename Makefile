@@ -1,15 +1,14 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
-# make check                       lint, types, and the tests that take a moment: under 3 minutes
+# make check                       lint, types, and the tests that take a moment: about 2 minutes
 # make test                        lint, types, and all tests but the next groups
-# make test ALL=1                  all but test-rates, in one go, as CI runs them; as root, it starts a Docker engine
+# make test ALL=1                  all of them in one go, as CI runs them; as root, it starts a Docker engine
 # make test-long                   those that took more than 15 s of processor time
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
 # make test-slurm                  a cluster of Slurm on this machine; needs root, slurm-wlm and munge
 # make test-ray                    a Ray cluster on this machine, whose nodes come and go
 # make test-faults                 full disks, lost learners, broken levels; needs root
-# make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/
@@ -47,7 +46,7 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$$(seq -s, $(SEEDS)) $(ARGS)
 
 check: lint
-	@$(PYTEST) -n $(shell expr 2 \* $$(nproc)) -m "not (docker or rates or slow or long or $(WAITING))" $(ARGS)
+	@$(PYTEST) -n $(shell expr 2 \* $$(nproc)) -m "not (docker or slow or long or $(WAITING))" $(ARGS)
 
 # Tests that mostly wait run beside those that compute, and come first when they want a processor.
 test: setup-dev lint
@@ -55,10 +54,10 @@ ifdef ALL
 	@(status=0; $(PYTEST) -n $$(nproc) -m "$(WAITING)" $(ARGS) || status=$$?; \
 	    docker/engine-for-tests && $(VENV)/bin/python -m tests.helpers.compose; \
 	    $(PYTEST) -n 0 -m docker tests/docker $(ARGS) || status=$$?; exit $$status) >$(VENV)/waiting.log 2>&1 & waiting=$$!; status=0; \
-	    nice -n 5 $(PYTEST) -m "not (docker or rates or $(WAITING))" $(ARGS) || status=$$?; \
+	    nice -n 5 $(PYTEST) -m "not (docker or $(WAITING))" $(ARGS) || status=$$?; \
 	    wait $$waiting || status=$$?; cat $(VENV)/waiting.log; exit $$status
 else
-	@$(PYTEST) -m "always or not (docker or rates or long or $(WAITING))" $(ARGS)
+	@$(PYTEST) -m "always or not (docker or long or $(WAITING))" $(ARGS)
 endif
 
 test-%: setup-dev

@@ -34,7 +34,7 @@ FILES = (
     "impala_tf/transport/codec.py",
     "impala_tf/transport/wire.py",
 )
-NEVER = "docker or rates or long or faults or cluster or zoo or slurm or ray"
+NEVER = "docker or long or faults or cluster or zoo or slurm or ray"
 STEPS = (f"not (slow or {NEVER})", f"slow and not ({NEVER})")  # of the tests
 NO_TESTS = 5  # pytest's exit status
 TIMEOUT_S = 600  # a test that hangs notices the mutant, too

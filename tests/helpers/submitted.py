@@ -41,12 +41,9 @@ class Submitted(abc.ABC):
         command = [sys.executable, "-m", "frontend", *words, f"--logdir={self.logdir}"]
         return printed_by(self.environment, *command)
 
-    def frames(self, saved: bool = False) -> int:
-        """Returns the run's frames; with `saved`, the newest checkpoint's."""
+    def frames(self) -> int:
         path = self.logdir / "status.json"
-        status = json.loads(path.read_text()) if path.exists() else {}
-        found = status.get("checkpoint") if saved else status
-        return int(found["environment_frames"]) if found else 0
+        return int(json.loads(path.read_text())["environment_frames"]) if path.exists() else 0
 
     def wait_for_frames(self, more_than: int = 0) -> None:
         wait_until(lambda: self.frames() > more_than, explain=self.explain, poll_s=0.5)

@@ -15,7 +15,7 @@ FILE = Path(__file__).parents[1] / "times.json"
 SLOW_S, LONG_S = 1, 15
 
 # They mostly wait, and say themselves where they run.
-GROUPS = {"docker", "cluster", "zoo", "slurm", "ray", "faults", "rates"}
+GROUPS = {"docker", "cluster", "zoo", "slurm", "ray", "faults"}
 
 _PROPERTY = "processor_s"
 _BEGAN = pytest.StashKey[tuple[float, float]]()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.ports import free_port
 from tests.helpers.ray_nodes import RayNodes
-from tests.helpers.runs import PROJECT
+from tests.helpers.runs import PROJECT, checkpointed_frames
 from tests.helpers.submitted import Submitted, printed_by
 from tests.helpers.waiting import wait_until
 
@@ -79,7 +79,7 @@ def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
     run.wait_for_status("actor-0 +[0-9.]+ +running")
     # Only now: nodes of one machine share a folder for code, and each unpacks it there again.
     spare = nodes.add(1, survives=1)
-    wait_until(lambda: run.frames(saved=True), explain=run.explain, poll_s=0.5)
+    wait_until(lambda: checkpointed_frames(run.logdir), explain=run.explain, poll_s=0.5)
     seen = run.frames()
     nodes.remove(first)
     run.wait_for("learner-0", "resuming from")
