@@ -2,7 +2,7 @@
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests that take a moment: 2 to 3 minutes
 # make test                        lint, types, and all tests but the next groups
-# make test ALL=1                  all of them in one go, as CI runs them; as root, it starts a Docker engine
+# make test ALL=1                  all tests in one go, as CI runs them; as root, it starts a Docker engine
 # make test-long                   those that took more than 15 s of processor time
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root

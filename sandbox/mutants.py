@@ -131,7 +131,7 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
     end = mutant.start + len(mutant.old.encode())
     assert whole[mutant.start : end].decode() == mutant.old
     file.write_bytes(whole[: mutant.start] + mutant.new.encode() + whole[end:])
-    # Tests that name the module, wherever they are; first those of its package.
+    # Tests that name the module, wherever they are, come first.
     module = f"impala_tf.{package}.{inside.stem}"
     from_package = re.compile(rf"impala_tf\.{package} import .*\b{inside.stem}\b|{module}\b")
     tests = [
