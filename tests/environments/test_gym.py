@@ -7,9 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium
-import numpy as np
-import psutil
 import pytest
 from gymnasium.vector import AsyncVectorEnv
 
@@ -31,23 +28,6 @@ def in_processes(name: str) -> EnvironmentConfig:
     return level(f"{WORLDS}:{name}", environment_processes=True)
 
 
-def test_processes_behave_like_single_environments() -> None:
-    """An action, reward or observation must not reach another environment than its own."""
-    environment = environment_of(in_processes("Pictures-v0"), num_envs=3)
-    alone = [gymnasium.make("Pictures-v0") for _ in range(3)]
-    environment.reset()
-    for env in alone:
-        env.reset()
-    for t in range(7):
-        chosen = actions(t % 2, 1, 0)
-        output = environment.step(chosen)
-        for n, env in enumerate(alone):
-            observation, reward, terminated, _, _ = env.step(chosen[n])
-            np.testing.assert_array_equal(output.observation[n], observation)
-            assert (output.reward[n], output.terminated[n]) == (reward, terminated)
-    environment.close()
-
-
 def test_a_level_may_start_processes_in_its_own() -> None:
     """Daemons may not, but levels with a simulator are those that need a process."""
     environment = environment_of(in_processes("WithSimulator"), num_envs=2)
@@ -55,34 +35,10 @@ def test_a_level_may_start_processes_in_its_own() -> None:
     environment.close()
 
 
-@pytest.mark.parametrize("processes", [True, False])
-def test_a_level_is_made_once_for_its_spec_and_once_for_each_environment(
-    processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A simulator may take minutes to start, or have a licence for each."""
-    made = tmp_path / "made"
-    monkeypatch.setenv("IMPALA_TF_TEST_MADE", str(made))
-    env = level(f"{WORLDS}:CountedCartPole-v1", environment_processes=processes)
-    environment = environment_of(env, num_envs=3)
-    environment.reset()
-    environment.close()
-    assert made.read_text() == "." * 4
-
-
-@pytest.mark.parametrize(
-    ("cause", "said"),
-    [
-        ("licence", r"^--level_name=.*NoLicence-v1.* raised OSError: no licence left for this"),
-        ("die", r"a process .* ended; exit codes: \[.*7.*\]"),
-    ],
-)
-def test_an_environment_that_cannot_be_made_in_its_process_says_why(
-    cause: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_cannot_be_made_in_its_process_says_why() -> None:
     """Its parent only saw that a connection had broken."""
-    monkeypatch.setenv("IMPALA_TF_TEST_NO_LICENCE", cause)
     env = level(f"{BROKEN_WORLDS}:NoLicence-v1", environment_processes=True)
-    with pytest.raises((LevelCodeError, LevelRaisedError), match=said):
+    with pytest.raises(LevelRaisedError, match="NoLicence-v1.* raised OSError: no licence left"):
         vector_of(env, 2)
     assert not multiprocessing.active_children()
 
@@ -91,7 +47,6 @@ def test_an_environment_that_cannot_be_made_in_its_process_says_why(
     ("fault", "cause"),
     [
         ("die", r"a process .* ended; exit codes: \[3\]"),  # or -9: by the kernel, for memory
-        ("exit", "SystemExit: 0 .broken_worlds.py, line"),
         ("odd", "OddError: no simulator at port 7 .broken_worlds.py, line"),
     ],
 )
@@ -142,30 +97,3 @@ def test_processes_survive_ctrl_c() -> None:
         os.kill(process.pid, signal.SIGHUP)
     assert environment.step(actions(0, 1)).reward.tolist() == [0, 1]
     environment.close()
-
-
-STEPS_FOREVER = f"""
-import time, numpy as np
-from impala_tf.config import EnvironmentConfig, LevelRaisedError
-from impala_tf.environments import suites
-config = EnvironmentConfig(level_name="{BROKEN_WORLDS}:Hanging-v0", environment_processes=True)
-env = suites.make(config, suites.spec(config), 2)
-env.reset()
-env.unwrapped.step_async(np.zeros(2, np.int64))
-print(*[process.pid for process in env.unwrapped.processes], flush=True)
-time.sleep(3600)
-"""
-
-
-def test_processes_end_with_a_killed_actor() -> None:
-    """Otherwise every killed actor would leave processes that fill the machine."""
-    with subprocess.Popen(
-        [sys.executable, "-c", STEPS_FOREVER], cwd=PROJECT, stdout=subprocess.PIPE, text=True
-    ) as actor:
-        assert actor.stdout is not None
-        workers = [psutil.Process(int(pid)) for pid in actor.stdout.readline().split()]
-        actor.kill()
-    gone, alive = psutil.wait_procs(workers, timeout=20)
-    for worker in alive:
-        worker.kill()
-    assert (len(gone), alive) == (2, [])

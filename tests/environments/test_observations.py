@@ -1,7 +1,6 @@
 """Frames are sent once and stacked again: the learner must see exactly what the actor saw."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 import tree
 from hypothesis import given, settings
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from impala_tf.environments.observations import channels_last, layout_of, rebuild_stacks
 from impala_tf.types import EnvOutput
-from tests.helpers.games import environment_of, level
 from tests.helpers.samples import image_spec
 
 
@@ -28,16 +26,7 @@ def pack(steps: list[np.ndarray], stacked_frames: int) -> np.ndarray:
     return unroll.observation
 
 
-def assert_rebuilt(steps: list[np.ndarray], autoreset: list[np.ndarray]) -> None:
-    """Asserts that the packed observations come back bit for bit, [T + 1, B, H, W, K]."""
-    frames = pack(steps, stacked_frames=steps[0].shape[1])
-    rebuilt = rebuild_stacks(frames, np.stack(autoreset, axis=1))
-    assert rebuilt.dtype == tf.uint8
-    for t, observation in enumerate(steps):
-        np.testing.assert_array_equal(rebuilt[t], np.moveaxis(observation, 1, -1), f"step {t}")
-
-
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     sizes=st.sampled_from([(1, 4), (3, 4), (8, 4), (5, 1), (5, 2), (4, 3), (3, 6)]),
     resets=st.lists(st.lists(st.booleans(), min_size=16, max_size=16), min_size=3, max_size=3),
@@ -58,34 +47,11 @@ def test_packed_stacks_are_rebuilt_wherever_games_start(
         stack = np.where(autoreset[:, t, None, None, None], 0, np.roll(stack, -1, axis=1))
         stack[:, -1] = frames[:, t]
         stacks.append(stack)
-    assert_rebuilt(stacks[-unroll_length - 1 :], list(autoreset[:, -unroll_length - 1 :].T))
-
-
-@pytest.mark.parametrize(
-    ("game", "stacked_frames", "max_episode_frames"),
-    [("Pong", 4, 22), ("Breakout", 4, 50), ("Breakout", 3, 9), ("Pong", 1, 30)],
-)
-def test_stacks_of_real_games_are_rebuilt(
-    game: str, stacked_frames: int, max_episode_frames: int
-) -> None:
-    """What counts is how the real emulator stacks frames after a reset."""
-    config = level(
-        f"{game}NoFrameskip-v4",
-        stacked_frames=stacked_frames,
-        max_episode_frames=max_episode_frames,
-        width=40,
-        height=30,
-    )
-    environment = environment_of(config, num_envs=4, seed=3)
-    rng = np.random.default_rng(0)
-    env_outputs = [environment.reset()]
-    for _ in range(5 * 11):
-        env_outputs.append(environment.step(rng.integers(0, 4, 4).astype(np.int32)))
-    environment.close()
-    assert sum(output.autoreset.any() for output in env_outputs) > 3
-    for start in range(0, 5 * 11, 5):  # consecutive unrolls of 5 steps share one observation
-        unroll = env_outputs[start : start + 6]
-        assert_rebuilt([o.observation for o in unroll], [o.autoreset for o in unroll])
+    seen = stacks[-unroll_length - 1 :]
+    rebuilt = rebuild_stacks(pack(seen, stacked_frames), autoreset[:, -unroll_length - 1 :])
+    assert rebuilt.dtype == tf.uint8
+    for t, observation in enumerate(seen):
+        np.testing.assert_array_equal(rebuilt[t], np.moveaxis(observation, 1, -1), f"step {t}")
 
 
 def test_actor_and_learner_give_the_network_the_same_channels() -> None:

@@ -25,17 +25,14 @@ _WRONG: dict[str, Callable[..., Any]] = {
     "huge": lambda seen, reward, *others: (seen, 2e15, *others),
     "end": lambda seen, reward, terminated, *others: (seen, np.nan, True, *others),
     "shape": lambda seen, *others: (seen[:3], *others),
-    "none": lambda seen, *others: (None, *others),
     "values": lambda seen, one, *others: (seen, *others),
-    "nothing": lambda *result: None,
-    "info": lambda *result: (*result[:-1], "nothing"),
     "raise": lambda *result: _raise(RuntimeError("the pole is broken")),
     "exit": lambda *result: sys.exit(0),
     "odd": lambda *result: _raise(OddError("simulator", 7)),
     "die": lambda *result: os._exit(3),
     "hang": lambda *result: time.sleep(1000),
 }
-"""{a fault: what a method returns instead of its result}."""
+"""{a fault: what a step returns instead of its result}."""
 
 
 class OddError(Exception):
@@ -50,28 +47,22 @@ def _raise(error: Exception) -> None:
 
 
 class FaultyCartPole(CartPoleEnv):
-    """CartPole that breaks at one step of its life, or at every reset.
+    """CartPole that breaks at one step of its life.
 
     Args:
       fault: a key of _WRONG; "end" ends a game with NaN as its last reward.
       at_step: when; the first step is 1.
-      method: "reset" or "step".
     """
 
-    def __init__(self, fault: str = "nan", at_step: int = 1, method: str = "step") -> None:
+    def __init__(self, fault: str = "nan", at_step: int = 1) -> None:
         super().__init__()
-        self._wrong, self._at_step, self._method = _WRONG[fault], at_step, method
+        self._wrong, self._at_step = _WRONG[fault], at_step
         self._steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        result = super().reset(seed=seed, options=options)
-        return self._wrong(*result) if self._method == "reset" else result
 
     def step(self, action: Any) -> Any:
         result = super().step(action)
         self._steps += 1
-        at_fault = self._method == "step" and self._steps == self._at_step
-        return self._wrong(*result) if at_fault else result
+        return self._wrong(*result) if self._steps == self._at_step else result
 
 
 class SeedlessCartPole(CartPoleEnv):
@@ -117,24 +108,12 @@ class NanPictures(Pictures):
 
 
 class DoesNotClose(Pictures):
-    """Raises, exits or hangs when it is closed; it hangs only once it has been stepped."""
+    """Hangs when it is closed, once it has been stepped."""
 
-    def __init__(self, fault: str) -> None:
-        super().__init__()
-        self._fault, self._step = fault, 0
+    _step = 0
 
     def close(self) -> None:
-        if self._fault == "hang":
-            time.sleep(3600 if self._step else 0)
-            return
-        if self._fault == "exit":
-            sys.exit(0)
-        raise RuntimeError("it is closed already")
-
-
-def needs_uninstalled() -> None:
-    """Needs a package that is not installed."""
-    raise gymnasium.error.DependencyNotInstalled("Moon is not installed,\nrun `pip install moon`")
+        time.sleep(3600 if self._step else 0)
 
 
 def needs_file() -> None:
@@ -147,8 +126,6 @@ class NoLicence(CartPoleEnv):
 
     def __init__(self) -> None:
         if multiprocessing.parent_process():
-            if os.environ.get("IMPALA_TF_TEST_NO_LICENCE") == "die":
-                os._exit(7)
             raise OSError("no licence left for this process")
         super().__init__()
 
@@ -164,15 +141,12 @@ register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500, kwargs={"at
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
 register("NanPictures-v0", NanPictures)
-register("Hanging-v0", FaultyCartPole, kwargs={"fault": "hang"})
-register("NeedsUninstalled-v0", needs_uninstalled)
 register("NeedsFile-v0", needs_file)
 register("NoLicence-v1", NoLicence, max_episode_steps=500)
 register("NoAutoreset-v0", vector=NoAutoreset)
 register("DictActions-v0", Pictures, kwargs={"action_space": Dict({"legs": Discrete(3)})})
 for _name, _space in {
     "Graph": Graph(Discrete(3), None),
-    "Empty": Box(-1, 1, (0,), np.float32),
     "Blind": Box(0, 255, (24, 32, 3), np.uint8),
 }.items():
     register(f"{_name}-v0", Samples, kwargs={"observation_space": _space})
