@@ -1,4 +1,4 @@
-"""Policies over one choice of A actions, and how actions are chosen from them."""
+"""Policies: log probabilities, entropies and divergences."""
 
 from __future__ import annotations
 
@@ -7,34 +7,8 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from impala_tf.agents.distributions import (
-    Categorical,
-    DiagonalGaussian,
-    distribution_of,
-)
+from impala_tf.agents.distributions import DiagonalGaussian, distribution_of
 from impala_tf.types import ActionSpec
-
-LOGITS = [[0.0, 1.0, -2.0, 0.5], [3.0, 3.0, -50.0, 1.0]]
-
-
-def draws(seed: int, count: int, logits: list[list[float]] = LOGITS) -> np.ndarray:
-    """Returns `count` actions for every row of `logits`, [count, N]."""
-    generator = tf.random.Generator.from_seed(seed)
-    tiled = tf.tile(tf.constant(logits), [count, 1])
-    actions = Categorical(4).sample(tiled, generator)
-    assert actions.dtype == tf.int32
-    return actions.numpy().reshape(count, len(logits))
-
-
-def test_draws_repeat_with_the_seed_and_differ_from_call_to_call() -> None:
-    """--seed must repeat a run, and an actor must not draw the same number at every step."""
-    np.testing.assert_array_equal(draws(seed=3, count=500), draws(seed=3, count=500))
-    assert np.any(draws(seed=3, count=500) != draws(seed=4, count=500))
-    generator = tf.random.Generator.from_seed(3)
-    logits = tf.zeros((200, 4))
-    first, second = (Categorical(4).sample(logits, generator).numpy() for _ in range(2))
-    assert np.any(first != second)
-
 
 SCIPY = np.random.default_rng(1)
 MEAN, LOG_STD = SCIPY.normal(size=(2, 5, 3)), SCIPY.normal(size=(2, 5, 3)) / 2

@@ -19,21 +19,6 @@ def test_the_ladder_is_that_of_ape_x() -> None:
     assert all(part.max() > 0.1 and part.min() < 0.01 for part in parts), "each has a whole ladder"
 
 
-@pytest.mark.parametrize(
-    ("num_envs", "actor", "num_actors", "expected"),
-    [
-        (1, 0, 1, [0.4**4.5]),
-        (2, 5, 0, [0.4, 0.4**8]),  # started by hand: nobody said how many actors there are
-        (1, 3, 2, [0.4**8]),  # joined later than the run had planned
-    ],
-)
-def test_ladders_of_unusual_runs(
-    num_envs: int, actor: int, num_actors: int, expected: list[float]
-) -> None:
-    found = epsilon_ladder(num_envs, actor, num_actors)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
 def test_each_environment_explores_as_often_as_its_epsilon_says() -> None:
     epsilons = np.array([0.0, 0.3, 1.0], np.float32)
     generator = tf.random.Generator.from_seed(1)

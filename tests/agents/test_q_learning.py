@@ -38,16 +38,6 @@ def test_dueling_heads_add_the_centred_advantages_to_the_value() -> None:
     )
 
 
-@pytest.mark.parametrize("heads", ["q_values", "dueling"])
-def test_an_agent_with_q_values_has_one_for_each_action(heads: str) -> None:
-    agent = make_agent("MLPAgent", vector_spec(num_actions=A), heads=heads)
-    assert agent.has_q_values and agent.distribution.num_logits == A
-    specs = unroll_specs(agent, vector_spec(num_actions=A), T)
-    assert specs.td_errors.shape == (T,)
-    policy = make_agent("MLPAgent", vector_spec(num_actions=A))
-    assert unroll_specs(policy, vector_spec(num_actions=A), T).td_errors == ()
-
-
 def test_errors_are_those_of_the_actors_own_q_values() -> None:
     """They are the first priorities of the steps (Ape-X, algorithm 1)."""
     config = resolved_config(algorithm="dqn", n_step=2, discounting=0.9, reward_clipping="none")

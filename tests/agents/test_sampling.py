@@ -13,46 +13,39 @@ from impala_tf.types import ActionSpec
 COUNT = 40_000
 
 
-def drawn(actions: ActionSpec, logits: list[float], seed: int = 1) -> np.ndarray:
-    """Returns COUNT actions of the same logits."""
-    sample = sampler_of(actions, np.random.default_rng(seed))
-    return sample(np.tile(np.array(logits, np.float32), (COUNT, 1)))
-
-
 def assert_as_often_as(found: np.ndarray, probabilities: np.ndarray) -> None:
     """Asserts frequencies within four standard deviations."""
     deviation = np.sqrt(probabilities * (1 - probabilities) / COUNT)
     assert np.all(np.abs(found - probabilities) < 4 * deviation + 1e-12)
 
 
-@pytest.mark.parametrize("logits", [[0.0, 1.0, -2.0, 0.5], [-1e4, 1e4, 0.0, -1e30]])
-def test_discrete_actions_are_drawn_as_often_as_their_probability_says(
-    logits: list[float],
+@pytest.mark.parametrize(
+    ("actions", "logits"),
+    [
+        (ActionSpec("discrete", (4,)), [0.0, 1.0, -2.0, 0.5]),
+        (ActionSpec("discrete", (4,)), [-1e4, 1e4, 0.0, -1e30]),
+        (ActionSpec("multi_discrete", (3, 2)), [0.0, 1.0, -1.0, 0.5, -0.5]),
+    ],
+    ids=str,
+)
+def test_actions_are_drawn_as_often_as_their_probability_says(
+    actions: ActionSpec, logits: list[float]
 ) -> None:
     """V-trace divides by these probabilities, so biased draws would bias every gradient."""
-    actions = ActionSpec("discrete", (4,))
-    found = drawn(actions, logits)
-    log_prob = distribution_of(actions).log_prob(
-        np.tile(np.array(logits, np.float32), (4, 1)), np.arange(4, dtype=np.int32)
-    )
-    assert_as_often_as(np.bincount(found, minlength=4) / COUNT, np.exp(log_prob))
-    np.testing.assert_array_equal(found, drawn(actions, logits))  # of the same seed
-
-
-def test_several_choices_are_drawn_independently() -> None:
-    actions, logits = ActionSpec("multi_discrete", (3, 2)), [0.0, 1.0, -1.0, 0.5, -0.5]
-    found = drawn(actions, logits)
-    pairs = np.array([(a, b) for a in range(3) for b in range(2)], np.int32)
-    log_prob = distribution_of(actions).log_prob(
-        np.tile(np.array(logits, np.float32), (6, 1)), pairs
-    )
-    frequencies = np.array([np.mean((found == pair).all(axis=1)) for pair in pairs])
-    assert_as_often_as(frequencies, np.exp(log_prob))
+    many = np.tile(np.array(logits, np.float32), (COUNT, 1))
+    first, again = (sampler_of(actions, np.random.default_rng(1))(many) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    every = np.array(list(np.ndindex(actions.sizes)), np.int32).reshape(-1, *actions.shape)
+    log_prob = distribution_of(actions).log_prob(many[: len(every)], every)
+    drawn = first.reshape(COUNT, -1)
+    found = np.array([np.mean((drawn == each).all(axis=1)) for each in every])
+    assert_as_often_as(found, np.exp(log_prob))
 
 
 def test_continuous_actions_have_the_mean_and_the_spread_of_the_policy() -> None:
     """Standard deviations outside of the policy's limits are those limits."""
-    found = drawn(ActionSpec("continuous", (3,)), [0.5, -1.0, 0.0, -1.0, 0.3, 9.0])
+    sample = sampler_of(ActionSpec("continuous", (3,)), np.random.default_rng(1))
+    found = sample(np.tile(np.array([0.5, -1.0, 0.0, -1.0, 0.3, 9.0], np.float32), (COUNT, 1)))
     for column, mean, log_std in zip(found.T, (0.5, -1.0, 0.0), (-1.0, 0.3, 2.0), strict=True):
         normal = scipy.stats.norm(mean, np.exp(log_std))
         assert scipy.stats.kstest(column, normal.cdf).pvalue > 1e-4
