@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import numbers
@@ -77,8 +76,7 @@ def only_numbers(info: Info) -> dict[str, Any]:
         if isinstance(value, Mapping):
             result |= {f"{name}/{key}": number for key, number in only_numbers(value).items()}
         elif isinstance(value, (numbers.Real, np.bool_)) or _is_single_number(value):
-            with contextlib.suppress(OverflowError):  # a very large int
-                result[name] = float(value)
+            result[name] = float(value)
     return result
 
 

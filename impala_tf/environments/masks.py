@@ -77,5 +77,3 @@ def check(observation: ObservationSpec | dict[str, ObservationSpec], actions: Ac
             f"has an {ACTION_MASK} that is {seen.kind} {'x'.join(map(str, seen.shape))}, but"
             f" {actions}; a mask is a vector with one number for each action of a Discrete space"
         )
-    if len(observation) == 1:
-        raise ValueError(f"has observations that hold nothing but an {ACTION_MASK}")

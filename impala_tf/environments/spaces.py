@@ -51,8 +51,6 @@ def view(space: Space[Any], offsets: Mapping[str, Any]) -> tuple[Observation, Co
     if not isinstance(space, (Dict, Tuple)):
         return _part_view(space, "observation", offsets.get(""))
     names = [name for name, _, _ in named_parts(space)]
-    if not names:
-        raise ValueError(f"has observations {space}, which hold nothing to see")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"has two parts of observations that would be called '{twice[0]}'")
     views = {

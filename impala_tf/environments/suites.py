@@ -5,8 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import math
-import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,8 +59,6 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     """
     listed, flag = levels(env), f"--level_name={env.level_name}"
     names = collections.Counter(level.level_name for level in listed)
-    if len(listed) > 1 and "" in names:
-        raise ConfigError(f"{flag}: one of its names is empty; leave out the comma")
     name, count = names.most_common(1)[0]
     if count > 1:
         raise ConfigError(f"{flag}: has {name} {count} times; name each level once")
@@ -256,9 +252,7 @@ class RenderedGame:
             vector = ManyLevels([vector], [index], spec.actions)
         self._vector = vector
         self.environment = BatchedEnvironment(lambda: vector, seed)
-        fps: Any = vector.metadata.get("render_fps")  # may be None or a NumPy number
-        is_rate = isinstance(fps, numbers.Real) and 0 < float(fps) < math.inf
-        self.fps = float(fps if is_rate else 30) / spec.frames_per_step
+        self.fps = float(vector.metadata.get("render_fps") or 30) / spec.frames_per_step
 
     def check(self) -> None:
         """Resets and renders; raises ConfigError if that fails."""
