@@ -38,8 +38,6 @@ AGENT = "ShallowConvNetAgent"
         # Nor the flags that follow from a given one, such as --learning_rate_end.
         ([{"learning_rate": 0.001}, {}],
          [(f"{AGENT}, learning_rate=0.001", [1]), (f"{AGENT}, learning_rate=0.00035", [1])]),
-        ([{"agent_name": "ResNetAgent"}, {"agent_name": "ImpoolaAgent"}],
-         [("ResNetAgent", [1]), ("ImpoolaAgent", [1])]),
         # Each seed may start from a run of its own.
         ([{"seed": 1}, {"seed": 1, "start_from": "runs/1"}, {"seed": 2, "start_from": "runs/2"}],
          [(f"{AGENT}, start_from=nothing", [1]), (f"{AGENT}, start_from=a run", [1, 2])]),
@@ -48,9 +46,6 @@ AGENT = "ShallowConvNetAgent"
           {"seed": 2, "mirror": "/mnt/2", "stop_at_return": 18.0},
           {"seed": 3, "track": "wandb", "checkpoint_interval_s": 900.0}],
          [(AGENT, [1, 2, 3])]),
-        ([{"total_environment_frames": 8000}, {}],
-         [(f"{AGENT}, total_environment_frames=8000", [1]),
-          (f"{AGENT}, total_environment_frames=4000", [1])]),
     ],
 )  # fmt: skip
 def test_settings_are_told_apart_by_the_given_flags_that_differ(
@@ -61,17 +56,11 @@ def test_settings_are_told_apart_by_the_given_flags_that_differ(
 
 def test_a_command_repeats_its_run(tmp_path: Path) -> None:
     """It has what was given, and no port or other detail of a process."""
-    given: dict[str, Any] = {
-        "learning_rate": 0.002,
-        "terminal_on_life_loss": False,
-        "learner_hosts": "here:4711",
-    }
-    run = runs.read(write_run(tmp_path, seed=3, job_name="learner", **given))
+    flags: dict[str, Any] = {"terminal_on_life_loss": False, "learner_hosts": "here:4711"}
+    run = runs.read(write_run(tmp_path, seed=3, job_name="learner", **flags))
     words = comparison.command(run).split()
     assert words[:2] == ["impala", "train"] and words[-1] == f"--logdir={tmp_path}"
-    expected = {"--level_name=PongNoFrameskip-v4", "--seed=3", "--total_environment_frames=4000",
-                "--no_terminal_on_life_loss", "--learning_rate=0.002"}  # fmt: skip
-    assert expected <= set(words)
+    assert {"--level_name=PongNoFrameskip-v4", "--seed=3", "--no_terminal_on_life_loss"} <= {*words}
     assert not [word for word in words if word.startswith(("--learner_hosts", "--job_name"))]
 
 
