@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.machine.node import Node, run_end_command
-from impala_tf.machine.supervision import Command, ProcessState, start_ticks
+from impala_tf.machine.node import Node
+from impala_tf.machine.supervision import Command
 from tests.helpers.waiting import wait_until
 
 STOPS = "trap 'sleep .5; exit 0' TERM; echo up; sleep 1000 & wait"
@@ -46,9 +46,9 @@ def states(node: Node) -> list[str]:
     return [state.state for state in node.states.values()]
 
 
-def tick_until(node: Node, condition, stopped=()) -> None:
+def tick_until(node: Node, condition) -> None:
     def done():
-        node.tick(stopped)
+        node.tick()
         return condition()
 
     wait_until(done)
@@ -75,28 +75,3 @@ def test_max_hours_end_the_learner_and_leave_its_actors_time_to_exit(started):
     tick_until(later, lambda: later.over)
     assert not make_node(1.0, ran_s=3590.0).is_late
     assert not make_node(None, ran_s=1e9).is_late
-
-
-def test_what_leaves_with_its_machine_is_not_stopped_for_good(started):
-    node = started(make_node(), actor_0=STOPS, actor_1=STOPS)
-    node.stop(leaving=True)
-    tick_until(node, lambda: node.over, stopped=["actor-1"])
-    assert states(node) == ["left", "stopped"]
-
-
-def test_a_node_that_is_closed_has_nothing_running(started):
-    node = started(make_node(), learner_0=STOPS, actor_0=STOPS)
-    pids = [state.pid for state in node.states.values()]
-    node.close()
-    assert [start_ticks(pid) for pid in pids] == [None, None]
-    assert states(node) == ["stopped", "stopped"]
-
-
-def test_the_end_command_knows_how_the_run_ended(tmp_path: Path):
-    told = tmp_path / "told"
-    run_end_command(
-        f'echo "$IMPALA_TF_LOGDIR $IMPALA_TF_STATES" > {told}',
-        "/logdir",
-        {name: ProcessState(name, "stopped") for name in ("learner-0", "actor-0")},
-    )
-    assert told.read_text() == "/logdir learner-0=stopped actor-0=stopped\n"

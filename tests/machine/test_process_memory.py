@@ -5,10 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from impala_tf.machine.process_memory import PeakMemory, peak_mib
-from tests.helpers.clock import Clock
+from impala_tf.machine.process_memory import peak_mib
 
 MIB = 2**20
 
@@ -41,16 +38,3 @@ def test_the_processes_of_an_actors_environments_count() -> None:
     assert before is not None and during is not None and after is not None
     assert during - before > 95
     assert after < during - 95  # a process that has ended does not
-
-
-def test_an_actor_does_not_read_it_with_every_push() -> None:
-    """Reading it takes a millisecond in a process with many threads."""
-    clock, values = Clock(100.0), iter([30.0, 50.0, 40.0])
-    memory = PeakMemory(lambda: next(values), clock)
-    assert [memory.mib(), memory.mib()] == [30.0, 30.0]
-    clock.now += 4.9
-    assert memory.mib() == 30.0
-    clock.now += 0.2
-    assert memory.mib() == 50.0
-    clock.now += 6.0
-    assert memory.mib() == pytest.approx(50.0)  # a child has ended: the peak stays
