@@ -7,8 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import FLAGS, ConfigError, Given, command_line
@@ -39,7 +37,6 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 # A command line, and how its only line begins.
 REFUSED = [
     ("--level_nmae=Pong", "--level_nmae: no such flag; did you mean --level_name?"),
-    ("--no_fersh", "--no_fersh: no such flag; did you mean --fresh?"),
     ("--xyzzy=1", "--xyzzy: no such flag (see --help_all)"),
     ("-seed=1", "-seed: no such flag; did you mean --seed?"),
     ("train", "train: no such flag; did you mean impala train?"),
@@ -48,7 +45,6 @@ REFUSED = [
     ("--video=yes", "--video: takes no value; give --video or --no_video"),
     ("--batch_size --seed=1", "--batch_size: "),
     ("--seed=auto", "--seed=auto: must be a whole number"),
-    ("--seed=1e999999999", "--seed=1e999999999: must be a whole number"),
     ("--total_environment_frames=5M", "--total_environment_frames=5M: must be a whole number"),
     ("--learning_rate=nan", "--learning_rate=nan: must be a number"),
     ("--mode=play", "--mode=play: must be one of train, test, report, "),
@@ -57,7 +53,6 @@ REFUSED = [
     ("--callbacks=Watch", "--callbacks=Watch: 'Watch' is not module:Class"),
     ("--level_kwargs={a", "--level_kwargs={a: is not JSON"),
     ("--video", "--video: films a trained agent; give impala test --logdir=DIR --video"),
-    ("--to=a", "--to: "),
     ("--mode=report", "impala report: needs --logdir"),
     ("--logdir=", "--logdir=: is empty"),
     ("--logdir=~/a", "--logdir=~/a: shells leave ~ as it is there; write --logdir"),
@@ -65,7 +60,6 @@ REFUSED = [
     ("--learner_hosts=a:1,b", "--learner_hosts: 'b' is not host:port"),
     (HOSTS, "--learner_hosts: is for a process started by hand"),
     (f"--job_name=learner {HOSTS} --task=2", "--task=2: --learner_hosts names 2"),
-    (f"--job_name=actor {HOSTS} --actor_hosts=c --task=1", "--task=1: --actor_hosts na"),
     (f"--job_name=learner {HOSTS} --algorithm=ppo", "--job_name=learner: actors wait"),
     (f"--job_name=learner {HOSTS} --algorithm=tests.helpers.own_algorithm:WAITS",
      "--job_name=learner: actors wait"),
@@ -155,51 +149,28 @@ def test_a_role_that_nobody_can_have_is_refused() -> None:
     assert problem.startswith("--task=3: --actor_hosts names 3")
 
 
-# Anything that a shell can pass on, with many characters that are special on a command line.
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("-=, '\"\\$\t"), max_size=20
-)
-OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
-    bool: st.booleans(),
-    int: st.integers(1, 65_535),
-    float: st.floats(min_value=1e-300, max_value=1.0),
-    str: TEXT.filter(lambda value: value not in ("None", "auto")),
-}
-# Flags that do not accept every value of their type.
-SPECIAL: dict[str, st.SearchStrategy[Any]] = {
-    "agent_name": st.sampled_from([None, *configs.AGENTS]),
-    "learner_hosts": st.sampled_from(["", "a:1", "a:1,[::1]:2"]),
-    "env": st.sampled_from([(), (), ("A=1",), ("A=b=c d", "B=")]),
-    "secret": st.sampled_from([(), (), ("C",), ("C", "D")]),
-    "join": st.just(False),  # asks the environment, and becomes other flags
-    "tmux_sess": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,9}", fullmatch=True),
+VALUES: dict[Any, tuple[Any, ...]] = {
+    bool: (True, False),
+    int: (1, 65_535),
+    float: (1e-300, 0.1, 1.0),
+    str: ("a=b", "-x", "two words", "'\"\\$\t", "--seed=3", "a:1,[::1]:2", "ü"),
+    tuple[str, ...]: (("A=1",), ("A=b=c d", "B=")),
 }
 
 
-def values(name: str) -> st.SearchStrategy[Any]:
-    """Returns values of a flag, by its type."""
-    flag = FLAGS[name]
-    if name in SPECIAL:
-        return SPECIAL[name]
-    if flag.choices:
-        return st.sampled_from(flag.choices)
-    return st.none() | OF_TYPE[flag.kind] if flag.may_be_none else OF_TYPE[flag.kind]
-
-
-# --config is read by the first process; the others get what it says. Those of engines are for the
-# machine that submits.
-ANY = {name: values(name) for name in FLAGS if name not in ("config", *configs.ENGINE_FLAGS)}
-
-
-# Most sets of flags contradict themselves somewhere, and are left out.
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(chosen=st.fixed_dictionaries({}, optional=ANY))
-def test_a_config_survives_the_command_line(chosen: dict[str, Any]) -> None:
+def test_any_value_of_a_flag_survives_the_command_line() -> None:
     """A run passes its config to every process as flags."""
-    flags = Given(chosen)
-    assume(not configs.problems(flags))
-    found = command_line.parse(configs.to_flags(flags), environment={})
-    assert found.everything() == flags.everything()
+    survived = set()
+    # --config and --join become other flags; those of engines are for the machine that submits.
+    for name in FLAGS.keys() - {"config", "join", *configs.ENGINE_FLAGS}:
+        flag = FLAGS[name]
+        for value in flag.choices or VALUES[flag.kind]:
+            given = Given({name: value})
+            if not configs.problems(given):
+                found = command_line.parse(configs.to_flags(given), environment={})
+                assert found.everything() == given.everything(), name
+                survived.add(name)
+    assert len(survived) > 100
 
 
 def test_a_host_and_port_are_checked() -> None:

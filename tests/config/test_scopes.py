@@ -8,7 +8,7 @@ from typing import Any
 
 from impala_tf import config as configs
 from impala_tf.config import FLAGS, Config, EnvironmentConfig, Given, to_dict
-from impala_tf.config.flags import LEARNERS, RESUMED, USER, flags_of
+from impala_tf.config.flags import USER, flags_of
 
 
 def test_these_flags_of_a_file_are_used_only_with_consent() -> None:
@@ -19,12 +19,6 @@ def test_these_flags_of_a_file_are_used_only_with_consent() -> None:
         " actor_hosts credentials trust_level_module"
     )
     assert set(flags_of(USER)) == set(names.split())
-
-
-def test_all_learners_share_what_shapes_their_steps() -> None:
-    groups = ("agent", "loss", "optimizer", "replay")
-    of_groups = {name for name, flag in FLAGS.items() if flag.group in groups}
-    assert set(flags_of(LEARNERS)) == of_groups - {"precision"} | {"schedule_frames"}
 
 
 def another(name: str, default: Any) -> Any:
@@ -92,16 +86,6 @@ def test_what_changes_learning_makes_another_run() -> None:
 
 
 def test_how_long_and_where_a_run_trains_may_change() -> None:
-    of_groups = {
-        name
-        for name, flag in FLAGS.items()
-        if flag.group in ("process", "cluster", "engine", "evaluation")
-    }
-    assert set(flags_of(RESUMED)) == (of_groups - {"synchronization"}) | {
-        "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
-        "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
-        "total_environment_frames", "environment_processes", "precision",
-    }  # fmt: skip
     for flag, value in (("total_environment_frames", 123_456), ("num_actors", 7), ("fresh", True)):
         assert differing({}, {flag: value}) == differing({flag: value}, {}) == []
     # A launch makes the path absolute for processes on its own machine.

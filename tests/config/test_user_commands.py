@@ -15,24 +15,14 @@ from tests.helpers.runs import PROJECT
 BIN = Path(sys.executable).parent
 
 
-def printed(expression: str, cwd: Path, path: str) -> str:
-    """Returns what an expression of `user_commands` is for a process in a folder."""
-    code = f"from impala_tf.config import user_commands; print(user_commands.{expression})"
+def printed(command: list[str], cwd: Path, path: str) -> str:
+    """Returns what a command prints in a folder."""
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=240,
+        command, cwd=cwd, capture_output=True, text=True, timeout=240,
         env={**os.environ, "PYTHONPATH": str(PROJECT), "PATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def pasted(command: str, cwd: Path, path: str) -> str:
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "PATH": path},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -52,8 +42,9 @@ def test_a_printed_command_can_be_pasted(
         folder = tmp_path / "a folder; with $signs"
         folder.mkdir()
     path = f"{BIN}:{os.defpath}" if activated else os.defpath
-    command = printed(expression, folder, path)
-    assert pasted(command, folder, path).startswith(("impala_tf ", "pip "))
+    code = f"from impala_tf.config import user_commands; print(user_commands.{expression})"
+    command = printed([sys.executable, "-c", code], folder, path)
+    assert printed(["sh", "-c", command], folder, path).startswith(("impala_tf ", "pip "))
     assert command.startswith(("python", "pip", "impala")) == activated
 
 

@@ -1,12 +1,11 @@
 """What a user sees while a run goes on, on a terminal and in a log, and its status.json."""
 
+import errno
 import io
 import json
 import os
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from rich.console import Console
 
 from impala_tf.monitoring.live_display import Display
@@ -39,19 +38,6 @@ def test_without_a_terminal_one_plain_line_is_printed_per_interval():
     assert "\x1b" not in output.getvalue()
 
 
-def test_a_trouble_is_printed_when_it_begins_and_not_when_the_next_line_is_due():
-    output, statuses = io.StringIO(), [a_status()]
-    display = Display(lambda: statuses[-1], Console(file=output), clock=Clock(NOW_S))
-    display.start()
-    statuses.append(a_status(starving_since_unix_s=NOW_S))
-    for _ in range(3):
-        display.update()
-    statuses.append(a_status())
-    display.update()
-    starving = ["starving since" in line for line in output.getvalue().splitlines()]
-    assert starving == [False, True, False]
-
-
 def test_the_clock_of_this_machine_does_not_matter(monkeypatch):
     """It may be an hour off, and may be set while the run is shown."""
     monkeypatch.setenv("TERM", "xterm")
@@ -72,6 +58,21 @@ def terminal(output: io.StringIO) -> Console:
     return Console(file=output, force_terminal=True, width=80, height=24, color_system=None)
 
 
+class FullDisk(io.StringIO):
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_run_goes_on_while_its_output_cannot_be_written(caplog):
+    """As with `nohup impala train > out.log` on a full disk."""
+    display = Display(a_status, Console(file=FullDisk()), interval_s=0.0, clock=Clock(NOW_S))
+    display.start()
+    display.note("lost, but without a second warning")
+    display.stop("done")
+    (record,) = caplog.records
+    assert record.getMessage() == "cannot show the run: No space left on device; training continues"
+
+
 def test_a_file_gets_plain_lines_where_colors_are_forced(monkeypatch, capsys):
     """As on CI systems: the panel would be in the log, four times per second."""
     monkeypatch.setenv("TERM", "xterm")
@@ -82,15 +83,6 @@ def test_a_file_gets_plain_lines_where_colors_are_forced(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert printed.endswith("\ndone\n")
-
-
-@pytest.mark.parametrize("output", [None, SimpleNamespace(write=len, flush=lambda: None)])
-def test_a_program_may_have_an_output_of_its_own_or_none(output, monkeypatch):
-    """As `impala_tf.train` meets in programs that log what is printed, and `train >&-`."""
-    monkeypatch.setattr("sys.stdout", output)
-    display = Display(a_status, interval_s=0.0, clock=Clock(NOW_S))
-    display.start()
-    display.stop("done")
 
 
 def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(monkeypatch):

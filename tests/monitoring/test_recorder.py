@@ -111,27 +111,13 @@ def test_a_row_describes_its_own_interval(clock: Clock) -> None:
         one.record_episodes([Episode(value, 1)])
         clock.now += 10.0 * updates
         one.write_row([one.interval()], progress(updates))
+        clock.now += 100.0
+        one.write_row([one.interval()], progress(updates))  # without an update, there is no row
     assert [row["loss_total"] for row in rows.rows] == [2.0, 8.0]
     assert [row["policy_lag_max"] for row in rows.rows] == [4.0, 16.0]
     assert [row["learner_idle_fraction"] for row in rows.rows] == [0.5, 0.25]
     assert [row["episodes"] for row in rows.rows] == [1, 2]
     assert [row["episode_return_mean"] for row in rows.rows] == [2.0, 5.0]
-
-
-def test_without_an_update_there_is_no_row_and_episodes_are_kept(clock: Clock) -> None:
-    """A waiting learner would fill the file with empty rows."""
-    rows = Rows()
-    one = recorder(rows)
-    one.record_episodes([Episode(1.0, 1)])
-    clock.now += 10.0
-    one.write_row([one.interval()], progress(1))
-    assert rows.rows == []
-    assert one.last_row is None
-    one.record_update(stats(1.0), idle_s=0.0)
-    one.record_episodes([Episode(3.0, 1)])
-    clock.now += 10.0
-    one.write_row([one.interval()], progress(1))
-    assert [(row["episodes"], row["episode_return_mean"]) for row in rows.rows] == [(2, 2.0)]
 
 
 def test_a_resumed_run_continues_at_its_checkpoint(clock: Clock) -> None:

@@ -76,18 +76,6 @@ def test_panel_and_line_say_how_a_run_stands(
         assert [each for each in not_said if each in text] == [], text
 
 
-def test_long_names_and_many_actors_do_not_break_the_panel() -> None:
-    hosts = "gpu-worker-17.eu-central-1.compute.internal"
-    actors = [an_actor(index, 31.0 if index == 12 else 0.0, hosts) for index in range(16)]
-    text = shown(a_status(actors=actors, logdir="runs/" + "long" * 30))
-    rows = [line for line in text.splitlines() if "gpu-worker-17.eu" in line]
-    # The silent actor comes first, then the others by their numbers.
-    assert [row.split()[1] for row in rows] == [f"actor-{n}" for n in (12, 0, 1, 2, 3, 4)]
-    assert "31 s ago" in rows[0]
-    assert "and 10 more" in text
-    assert "1,228,800" in shown(a_status(), width=50)
-
-
 def test_an_actor_that_is_slow_is_not_shown_as_lost() -> None:
     """Its unroll takes a minute, during which it only keeps a call open."""
     slow, lost = {**an_actor(0, 60.0), "present": True}, an_actor(1, 60.0)

@@ -20,12 +20,6 @@ def level_of(folder: Path) -> Level:
     return level
 
 
-def labels(folder: Path, *flags: dict[str, Any]) -> list[tuple[str, list[int]]]:
-    for number, each in enumerate(flags):
-        write_run(folder / str(number), **each)
-    return [(each.label, [run.seed for run in each.runs]) for each in level_of(folder).settings]
-
-
 AGENT = "ShallowConvNetAgent"
 
 
@@ -51,7 +45,10 @@ AGENT = "ShallowConvNetAgent"
 def test_settings_are_told_apart_by_the_given_flags_that_differ(
     tmp_path: Path, flags: list[dict[str, Any]], expected: list[tuple[str, list[int]]]
 ) -> None:
-    assert labels(tmp_path, *flags) == expected
+    for number, each in enumerate(flags):
+        write_run(tmp_path / str(number), **each)
+    settings = level_of(tmp_path).settings
+    assert [(each.label, [run.seed for run in each.runs]) for each in settings] == expected
 
 
 def test_a_command_repeats_its_run(tmp_path: Path) -> None:
