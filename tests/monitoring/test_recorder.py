@@ -32,7 +32,7 @@ class Rows:
 
 
 def recorder(rows: Any = None, queue_size: int = 0) -> RunRecorder:
-    writers = {"rows": Rows() if rows is None else rows}
+    writers: Any = {"rows": Rows() if rows is None else rows}
     return RunRecorder(writers, {"queue_size": lambda: queue_size}, interval_s=10.0)
 
 
@@ -50,6 +50,7 @@ def progress(updates: int) -> Progress:
         environment_frames=400 * updates,
         learning_rate=0.5 / updates,
         entropy_cost=0.01,
+        updates_skipped=0,
     )
 
 
