@@ -9,23 +9,18 @@ import sys
 import pytest
 
 from impala_tf import main
-from impala_tf.config import BUILT_IN, FLAGS, EnvironmentConfig, presets
-from impala_tf.config.flags import texts
+from impala_tf.config import BUILT_IN, FLAGS
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
-from impala_tf.environments import suites
 from tests.helpers.runs import PROJECT
-
-COLUMNS, LINES = 100, 50
-"""A terminal window."""
 
 
 @pytest.fixture
 def impala(monkeypatch, capsys):
     """Runs a command of `impala` in this process; returns its status, output and errors."""
 
-    def run(*words, program="impala"):
-        monkeypatch.setenv("COLUMNS", str(COLUMNS))
-        monkeypatch.setattr(sys, "argv", [program, *words])
+    def run(*words):
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setattr(sys, "argv", ["impala", *words])
         try:
             status: object = main.main()
         except SystemExit as end:
@@ -41,51 +36,31 @@ def flag_in(text, name):
     return found and " ".join(found[1].split())
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("levels", "-h")])
-def test_alone_it_names_its_commands(impala, words):
-    status, out, _ = impala(*words)
-    assert status == 0
-    assert {line.split()[0] for line in out.splitlines() if line.startswith("  ")} == {
-        *COMMANDS, *OTHER_COMMANDS,
-    }  # fmt: skip
+def test_alone_it_names_its_commands(impala):
+    for words in ((), ("--help",)):
+        status, out, _ = impala(*words)
+        assert status == 0
+        named = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
+        assert named == {*COMMANDS, *OTHER_COMMANDS}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_each_command_fits_on_a_screen(impala, command):
-    status, out, _ = impala(command, "--help")
-    assert status == 0
-    assert len(out.splitlines()) <= LINES
-    assert max(map(len, out.splitlines())) <= COLUMNS
-    assert all(flag_in(out, flag.name) for flag in FLAGS.values() if command in flag.short)
+def test_the_help_of_each_command_fits_on_a_screen(impala):
+    for command in COMMANDS:
+        status, out, _ = impala(command, "--help")
+        assert status == 0
+        assert len(out.splitlines()) <= 50, command
+        assert all(flag_in(out, flag.name) for flag in FLAGS.values() if command in flag.short)
 
 
-@pytest.mark.parametrize(
-    ("level", "agent", "rate"),
-    [("CartPole-v1", "MLPAgent", "0.0025"), ("PongNoFrameskip-v4", "ShallowConvNet", "0.00035")],
-)
-def test_help_shows_the_defaults_of_the_level(impala, level, agent, rate):
-    _, out, _ = impala("train", f"--level_name={level}", "--help")
-    assert agent in flag_in(out, "agent_name")
-    assert flag_in(out, "learning_rate").endswith(f"(default: {rate})")
+def test_help_shows_all_flags_and_the_defaults_of_the_level(impala):
+    _, out, _ = impala("train", "--level_name=CartPole-v1", "--help_all")
+    assert all(flag_in(out, name) for name in BUILT_IN)
+    assert "MLPAgent" in flag_in(out, "agent_name")
+    assert flag_in(out, "learning_rate").endswith("(default: 0.0025)")
 
 
-def test_help_all_has_every_flag_and_its_value(impala):
-    status, out, _ = impala("train", "--preset=paper", "--help_all")
-    assert status == 0
-    paper = presets.values("paper", "atari", None)
-    for name in BUILT_IN:
-        assert len(texts()[name].split()) >= 2, name
-        said = flag_in(out, name)
-        assert said is not None, name
-        if isinstance(paper.get(name), float):
-            assert said.endswith(f"(default: {paper[name]:.6g})"), name
-
-
-def test_the_script_has_the_help_of_its_mode_and_the_versions(impala):
-    _, out, _ = impala("--mode=test", "--help", program="run_experiment.py")
-    assert out.startswith("usage: run_experiment.py --mode=test [--flag=VALUE ...]")
-    assert flag_in(out, "test_num_episodes")
-    status, out, _ = impala("--version", program="run_experiment.py")
+def test_the_versions_are_shown(impala):
+    status, out, _ = impala("--version")
     assert status == 0
     assert re.fullmatch(r"impala_tf \d\S+, TensorFlow 2\S+, Python 3\S+\n", out)
 
@@ -97,12 +72,9 @@ def test_the_script_has_the_help_of_its_mode_and_the_versions(impala):
         (["xyzzy"], "xyzzy: no such command; see impala --help"),
         (["train", "--level_name=CartPoel-v1", "--help"],
          "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
-        (["test", "--mode=train"], "--mode: the command is test; leave the flag out"),
         (["levels", "xyzzy"], "levels xyzzy: no level that is installed has this in its name"),
-        (["agents", "MLP"], "agents MLP: too many words; see impala --help"),
         (["test"], "impala test: needs --logdir of a run"),
         (["test", "nowhere"], "--logdir=nowhere: "),
-        (["completion", "fish"], "completion: name a shell, bash or zsh"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_one_line(impala, monkeypatch, words, problem):
@@ -118,9 +90,6 @@ def test_levels_and_agents_are_listed(impala):
     assert "  PongNoFrameskip-v4\n" in out and "CartPole" not in out
     _, out, _ = impala("agents")
     assert re.search(r"^MLPLSTMAgent +mlp +lstm", out, re.M)
-    _, out, _ = impala("levels", "procgen16")
-    listed = suites.levels(EnvironmentConfig(level_name="procgen16"))
-    assert [line.strip() for line in out.splitlines()[1:]] == [each.level_name for each in listed]
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +107,8 @@ def completion(tmp_path_factory):
     ("line", "offered"),
     [
         ("impala tr", "train"),
-        ("impala train --learning_rate_s", "--learning_rate_schedule"),
         ("impala train --seed=1 --device g", "gpu"),
         ("impala train --core=", "feedforward lstm"),
-        ("impala train --core=lstm --algorithm=ap", "appo"),
-        ("impala train --agent_name=Sh", "ShallowConvNetAgent ShallowConvNetLSTMAgent"),
         ("impala train --level_name=CartPole-v", "CartPole-v0 CartPole-v1"),
         ("impala cluster doc", "doctor"),
     ],

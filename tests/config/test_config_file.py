@@ -51,18 +51,13 @@ def test_what_is_written_gives_the_same_flags(parse):
     [
         ("seed: 1\nbtach_size: 3", "run.yaml, line 2: btach_size: .*did you mean --batch_size"),
         ("batch_size: many", "run.yaml, line 1: --batch_size=many: must be a whole number"),
-        ("device: tpu", "run.yaml, line 1: --device=tpu: must be one of auto, cpu, gpu"),
         ("fresh: maybe", "run.yaml, line 1: fresh: must be true or false"),
-        ("no_layer_norm: true", "run.yaml, line 1: no_layer_norm: .*did you mean --layer_norm"),
-        ("optimizer: [adam, rmsprop]", "run.yaml, line 1: --optimizer=adam,rmsprop: must be one"),
-        ("config: other.yaml", "run.yaml, line 1: config: "),
         (
             "batch_size: 8\nseed: 1\nbatch-size: 16",
             "run.yaml, line 3: batch_size: run.yaml, line 1",
         ),
         ("seed: [1", "--config=run.yaml: is not YAML: .*line 1"),
         ("- seed", "--config=run.yaml: must have lines such as"),
-        ("\nbatch_size: 0", "run.yaml, line 2: --batch_size=0: must be greater than 0"),
         # Hostile ones are refused at once:
         ("level_name: &a [b, b]\ncallbacks: [*a, *a]", "--config=run.yaml: "),
         ("level_kwargs: !!python/object/apply:os.system [touch owned]", "run.yaml, line 1: "),

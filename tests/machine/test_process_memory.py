@@ -5,25 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from impala_tf.machine.process_memory import PeakMemory, peak_mib
-from tests.helpers.clock import Clock
+from impala_tf.machine.process_memory import peak_mib
 
 MIB = 2**20
-
-
-def test_memory_that_was_freed_still_counts() -> None:
-    """A process that needed it once will need it again."""
-    script = f"""if True:
-        from impala_tf.machine.process_memory import peak_mib
-        before = peak_mib()
-        block = b"x" * {100 * MIB}
-        del block
-        print(peak_mib() - before)
-    """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert 95 < float(done.stdout) < 130, done.stderr
 
 
 def test_the_processes_of_an_actors_environments_count() -> None:
@@ -41,16 +25,3 @@ def test_the_processes_of_an_actors_environments_count() -> None:
     assert before is not None and during is not None and after is not None
     assert during - before > 95
     assert after < during - 95  # a process that has ended does not
-
-
-def test_an_actor_does_not_read_it_with_every_push() -> None:
-    """Reading it takes a millisecond in a process with many threads."""
-    clock, values = Clock(100.0), iter([30.0, 50.0, 40.0])
-    memory = PeakMemory(lambda: next(values), clock)
-    assert [memory.mib(), memory.mib()] == [30.0, 30.0]
-    clock.now += 4.9
-    assert memory.mib() == 30.0
-    clock.now += 0.2
-    assert memory.mib() == 50.0
-    clock.now += 6.0
-    assert memory.mib() == pytest.approx(50.0)  # a child has ended: the peak stays

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.monitoring.returns import Kind
 from impala_tf.reporting import runs
 from impala_tf.reporting.runs import Run
 from tests.helpers.logdirs import level_rows, rows, write_levels, write_run
@@ -18,7 +15,6 @@ EVALUATION = (
     "wall_time_s,environment_frames,level_name,played,episodes,policy,return_mean,"
     "normalized_return_mean"
 )
-LEVELS = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
 
 
 def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path) -> None:
@@ -41,28 +37,16 @@ def test_a_runs_figures_are_those_of_its_metrics(tmp_path: Path) -> None:
     assert [run.reached(mean) for mean in (0, -10, 21)] == [(2000, 2), (1000, 1), (None, None)]
 
 
-def test_a_run_that_has_just_begun_has_no_figures(tmp_path: Path) -> None:
-    """A comparison may be looked at while it trains."""
+def test_a_run_that_still_trains_has_the_figures_so_far(tmp_path: Path) -> None:
+    """A comparison may be looked at meanwhile, even before the first row."""
     write_run(tmp_path, [])
     (tmp_path / "status.json").unlink()
     (run,) = runs.find(str(tmp_path))
     assert (run.curve.last_return, run.agent_steps_per_s, run.is_finished) == (None, None, False)
     assert run.reached(0) == (None, None)
-
-
-def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     path = write_run(tmp_path) / "metrics.csv"
-    path.write_text(path.read_text() + "300,1100")
+    path.write_text(path.read_text() + "300,1100")  # a line that is being written
     assert runs.read(tmp_path).frames == 4000
-
-
-def test_a_run_that_moved_names_all_its_machines(tmp_path: Path) -> None:
-    """Its minutes and agent steps/s are of both."""
-    path = write_run(tmp_path) / "config.json"
-    described = json.loads(path.read_text())
-    starts = [{"machine": "A"}, {"machine": "B, GPU"}]
-    path.write_text(json.dumps({**described, "machine": "B, GPU", "history": starts}))
-    assert runs.read(tmp_path).machine == "A, then B, GPU"
 
 
 def test_a_folder_that_holds_no_run_is_named(tmp_path: Path) -> None:
@@ -101,43 +85,15 @@ def test_games_of_several_levels_have_no_common_scale_but_a_normalised_one(tmp_p
     assert evaluated(tmp_path / "raw", *raw).evaluation.last_return == 25
 
 
-def test_an_evaluation_that_is_no_number_is_left_out(tmp_path: Path) -> None:
-    """A level may return NaN; its run can still be reported."""
-    means = {3000: "7", 4000: "", 4001: "nan"}
-    lines = [f"4,{frames},a,other seeds,9,greedy,{mean}," for frames, mean in means.items()]
-    assert evaluated(tmp_path, *lines).evaluation.returns.tolist() == [7]
-
-
-def read(folder: Path, metrics: list[Any], *levels: dict[str, Any]) -> Run:
-    path = write_run(folder, metrics, level_name=LEVELS)
-    write_levels(path, levels)
-    return runs.read(path)
-
-
-def test_several_levels_are_judged_by_the_mean_over_the_levels(tmp_path: Path) -> None:
-    """And not by that over all games, in which levels with short games count most."""
-    run = read(tmp_path, rows((4000, 4, 18)), *level_rows(4000, 4, 100, 10))
-    assert (run.kind, run.curve.last_return) == (Kind.LEVELS, 55)
-    scores = level_rows(4000, 4, 100, 10, normalized=(0.4, 0.6))
-    run = read(tmp_path, rows((4000, 4, 18)), *scores)
-    assert (run.kind, run.curve.last_return) == (Kind.NORMALIZED, pytest.approx(0.5))
-
-
-def test_a_curve_begins_once_each_level_has_finished_a_game(tmp_path: Path) -> None:
-    metrics = rows((0, 0, 5), (1000, 1, 6), (4000, 4, 7))
-    first, *later = level_rows(0, 0, 5, None), level_rows(1000, 1, 6, 2), level_rows(4000, 4, 7, 9)
-    run = read(tmp_path, metrics, *first, *later[0], *later[1])
-    assert run.curve.frames.tolist() == [1000, 4000]
-    assert run.curve.returns.tolist() == [4, 8]
-    assert read(tmp_path, metrics[:1], *first).curve.last_return is None
-
-
 def test_levels_whose_row_is_not_whole_yet_are_left_out(tmp_path: Path) -> None:
     """The levels' rows are written before that of all, and a run may be killed within a row."""
+    metrics = rows((0, 0, 6), (4000, 4, 7))
     first, second = level_rows(0, 0, 5, 7), level_rows(4000, 4, 6, 8)
-    run = read(tmp_path, rows((0, 0, 6), (4000, 4, 7)), *first, second[0])
-    assert run.curve.returns.tolist() == [6]
-    run = read(tmp_path, rows((0, 0, 6), (4000, 4, 7)), *first, *second)
+    write_run(tmp_path, metrics, level_name="PongNoFrameskip-v4,BreakoutNoFrameskip-v4")
+    write_levels(tmp_path, [*first, second[0]])
+    assert runs.read(tmp_path).curve.returns.tolist() == [6]
+    write_levels(tmp_path, [*first, *second])
+    assert runs.read(tmp_path).curve.returns.tolist() == [6, 7]
     file = tmp_path / "metrics-levels.csv"
     file.write_text(file.read_text()[:-4])
     assert runs.read(tmp_path).curve.returns.tolist() == [6]

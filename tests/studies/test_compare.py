@@ -15,67 +15,61 @@ import pytest
 from impala_tf.config import ConfigError, command_line
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.studies import child_runs, compare_main
-from impala_tf.studies.compare_main import _parse, compare, measure_idle_share, tabulate
+from impala_tf.studies.compare_main import _parse, compare, main, measure_idle_share, tabulate
 from tests.helpers.logdirs import rows, write_run
 from tests.helpers.runs import PROJECT
 
-COMPARE = [sys.executable, "-m", "impala_tf", "compare"]
+CARTPOLE = "--level_name=CartPole-v1"
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMPARE, *words], capture_output=True, text=True, timeout=500)
-
-
-def test_variants_train_once_and_are_compared(tmp_path: Path) -> None:
-    words = [
-        "--level_name=CartPole-v1",
-        "--seeds=3",
-        f"--to={tmp_path}",
-        "--jobs=2",
-        "--num_actors=1",
-        "--total_environment_frames=4000",
-        "--",
-        "--unroll_length=7",
-    ]
-    done = run(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_variants_train_once_and_are_compared(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first variant has been trained before, so that only the second one trains."""
+    done = write_run(tmp_path / "CartPole-v1" / "as-given" / "seed-3", level_name="CartPole-v1")
+    words = [CARTPOLE, "--seeds=3", f"--to={tmp_path}", "--jobs=2", "--num_actors=1",
+             "--total_environment_frames=2000", "--", "--unroll_length=7"]  # fmt: skip
+    assert main(words) == 0
+    assert "run 1 of 1: " in capfd.readouterr().out
     with (tmp_path / "comparison.csv").open() as file:
         table = [row for row in csv.DictReader(file) if row["measure"] == "last fifth of frames"]
     first, second = table
     assert (first["variant"], second["variant"]) == ("as given", "unroll_length=7")
     assert float(second["mean"]) > 0 and first["seeds"] == "1"
-    lengths = {
-        path.parent.parent.name: "unroll_length: 7" in path.read_text().replace('"', "")
-        for path in tmp_path.glob("CartPole-v1/*/seed-3/config.json")
-    }
-    assert lengths == {"as-given": False, "unroll_length-7": True}
+    trained = tmp_path / "CartPole-v1" / "unroll_length-7" / "seed-3" / "config.json"
+    assert json.loads(trained.read_text())["flags"]["unroll_length"] == 7
     assert (tmp_path / "report.csv").exists()
 
-    again = run(*words[:-2])
-    assert again.returncode == 0 and "run 1 of" not in again.stdout, "the first variant is reused"
-    study = tmp_path / "CartPole-v1" / "as-given" / "study.json"
+    study = done.parent / "study.json"
     study.write_text(json.dumps({**json.loads(study.read_text()), "commit": "an older one"}))
-    other = run("--batch_size=4", *words)
-    assert other.returncode == 2 and "differs in: commit, flags" in other.stderr
+    with pytest.raises(ConfigError, match="differs in: commit, flags"):
+        main(["--batch_size=4", *words])
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--level_name=CartPole-v1", "--", "--unrol_length=7"], "--unrol_length"),
-        (["--level_name=CartPole-v1", "--", "unroll_length=7"], "unroll_length=7"),
-        (["--level_name=CartPole-v1", "--logdir=x"], "--logdir=x"),
-        (["--level_name=CartPole-v1", "--", "--seed=7"], "--seed=7"),
-        (["--level_name=CartPole-v1", "--"], "same flags"),
-        (["--level_name=CartPole-v1", "--seeds=a"], "--seeds"),
+        ([CARTPOLE, "--", "unroll_length=7"], "unroll_length=7"),
+        ([CARTPOLE, "--logdir=x"], "--logdir=x"),
+        ([CARTPOLE, "--"], "same flags"),
+        ([CARTPOLE, "--seeds=a"], "--seeds"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_trains(
     tmp_path: Path, words: list[str], problem: str
 ) -> None:
-    done = run(f"--to={tmp_path / 'runs'}", *words)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and problem in line
+    with pytest.raises(ConfigError, match=problem):
+        main([f"--to={tmp_path / 'runs'}", *words])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_wrong_flags_of_a_variant_are_said_before_anything_trains(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([f"--to={tmp_path / 'runs'}", CARTPOLE, "--", "--unrol_length=7"])
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "--unrol_length" in line
     assert not (tmp_path / "runs").exists()
 
 
@@ -122,8 +116,7 @@ def test_variants_are_compared_by_frames_by_minutes_and_over_levels(tmp_path: Pa
     write_runs(tmp_path / "B" / "as-given", -1, -2, -3, minutes=1)
     write_runs(tmp_path / "B" / "x-1", -20, -22, -24, minutes=1)
     words = ["--level_name=A", "--level_name=B", f"--to={tmp_path}"]
-    table = tabulate(_parse(words)[0], ["as given", "x=1"])
-    titles, *lines = table
+    titles, *lines = tabulate(_parse(words)[0], ["as given", "x=1"])
     cells = {tuple(line[:3]): dict(zip(titles, line, strict=True)) for line in lines}
 
     def ratio(level: str, measure: str) -> float:
