@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, tensor_specs
 from impala_tf.environments.observations import layout_of, parts_of
-from impala_tf.logdir import os_error
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
 _CORE_STATE = "core_state_{}"
@@ -130,13 +129,7 @@ def write(agent: Agent, spec: EnvironmentSpec, folder: Path) -> None:
       agent: the trained agent.
       spec: the level's specification.
       folder: the folder to write.
-
-    Raises:
-      OSError: the model cannot be written, such as on a full disk.
     """
     policy = Policy(agent, spec)
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
-    try:
-        tf.saved_model.save(policy, str(folder), signatures=signatures)
-    except (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError) as error:
-        raise os_error(error.message, folder) from error
+    tf.saved_model.save(policy, str(folder), signatures=signatures)

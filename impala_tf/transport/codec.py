@@ -38,13 +38,11 @@ class NamedSpec(ArraySpec):
         """Returns a spec from NumPy's or TensorFlow's shapes and dtypes.
 
         Raises:
-          ValueError: the dtype or shape cannot be sent.
+          ValueError: the dtype cannot be sent.
         """
         dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
         if dtype not in DTYPES:
             raise ValueError(f"{name}: {dtype} cannot be sent, only {', '.join(DTYPES)}")
-        if any(size is None for size in shape):
-            raise ValueError(f"{name}: every dimension must be known, got {tuple(shape)}")
         return cls(tuple(int(size) for size in shape), dtype, name)
 
     @property
@@ -111,7 +109,7 @@ class NestCodec:
       specs: the specs in the order in which the tensors are sent.
 
     Raises:
-      ValueError: a dtype or shape cannot be sent; the message names it.
+      ValueError: a dtype cannot be sent; the message names it.
     """
 
     def __init__(self, nest: Nest) -> None:

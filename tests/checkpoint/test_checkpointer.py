@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible
-from impala_tf.checkpoint.files import checkpoints, find, write_manifest
+from impala_tf.checkpoint.files import checkpoints, write_manifest
 from impala_tf.config import ConfigError
 from tests.helpers.states import state
 
@@ -70,7 +70,7 @@ def test_a_resumed_run_continues_exactly_as_if_it_had_not_stopped(tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
-def test_weights_that_no_training_made_are_damage(tmp_path, value):
+def test_weights_that_no_training_made_are_damage(tmp_path, caplog, value):
     """Its games would be played, and reported, with noise."""
     good = saved_run(tmp_path, 1)[1]
     run = Run(tmp_path)
@@ -79,19 +79,7 @@ def test_weights_that_no_training_made_are_damage(tmp_path, value):
     resumed = Run(tmp_path)
     assert resumed.checkpointer.restore() == state(1)
     assert_same(resumed.values(), good)
-    alone = Run(tmp_path / "alone")
-    run.checkpointer = Checkpointer(tmp_path / "alone", {"agent": run.network})
-    run.checkpointer.save(state(1), 1)
-    with pytest.raises(
-        ConfigError, match=r"is damaged \(agent/w: NaN, infinite or beyond 1e\+30\)"
-    ):
-        Checkpointer(tmp_path / "alone", {"agent": alone.network}).restore(partial=True)
-
-
-def test_a_fresh_folder_restores_nothing_and_is_not_created(tmp_path):
-    assert Run(tmp_path / "checkpoints").checkpointer.restore() is None
-    assert not (tmp_path / "checkpoints").exists()
-    assert find(tmp_path / "checkpoints") is None
+    assert "is damaged (agent/w: NaN, infinite or beyond 1e+30)" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["[sweep] lr=1", "a\\b", "*?"])
@@ -101,16 +89,6 @@ def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
     run = Run(tmp_path / name)
     assert run.checkpointer.restore() == state(1)
     assert_same(run.values(), values[1])
-
-
-def test_the_three_newest_checkpoints_are_kept(tmp_path):
-    saved_run(tmp_path, 5)
-    assert [path.name for path in checkpoints(tmp_path)] == [
-        f"ckpt-{step:012d}" for step in (3, 4, 5)
-    ]
-    found = find(tmp_path)
-    assert found is not None
-    assert found.path == tmp_path / "ckpt-000000000005"
 
 
 def test_a_checkpoint_without_another_update_writes_nothing(tmp_path):
@@ -162,10 +140,7 @@ def forge_the_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text(NO_FILES)
 
 
-GONE = object()
-
-
-def edit(name: str, *keys: str, to: object = GONE) -> Callable[[Path], object]:
+def edit(name: str, *keys: str, to: object) -> Callable[[Path], object]:
     """Changes one value of a JSON file; the manifest stays honest."""
 
     def spoil(folder: Path) -> None:
@@ -173,8 +148,6 @@ def edit(name: str, *keys: str, to: object = GONE) -> Callable[[Path], object]:
         for key in keys[:-1]:
             inner = inner[key]
         inner[keys[-1]] = to
-        if to is GONE:
-            del inner[keys[-1]]
         (folder / name).write_text(json.dumps(content))
         if name != "manifest.json":
             (folder / "manifest.json").unlink()
@@ -187,12 +160,11 @@ def text(name: str, content: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(content)
 
 
-def special(name: str) -> Callable[[Path], object]:
-    def spoil(folder: Path) -> None:
-        (folder / name).unlink()
-        os.mkfifo(folder / name)
-
-    return spoil
+def fifo(folder: Path) -> None:
+    """TensorFlow would wait for somebody to write there."""
+    (folder / DATA).unlink()
+    os.mkfifo(folder / DATA)
+    (folder / "manifest.json").write_text(NO_FILES)
 
 
 def endless(folder: Path) -> None:
@@ -203,26 +175,13 @@ def endless(folder: Path) -> None:
 SIZE = ("manifest.json", "files", DATA, "size")
 DEEP = '{"format": 1, "files": {}, "state": ' + 100_000 * "["
 DAMAGES = {
-    "a FIFO": (special("manifest.json"), "manifest.json: is no regular file"),
-    "a FIFO of TensorFlow": (
-        lambda folder: (special(DATA)(folder), text("manifest.json", NO_FILES)(folder)),
-        "data-00000-of-00001: is no regular file",
-    ),
+    "a FIFO": (fifo, "data-00000-of-00001: is no regular file"),
     "a device": (endless, "manifest.json: is no regular file"),
     "deep JSON": (text("manifest.json", DEEP), "manifest.json is unreadable"),
-    "no size": (edit(*SIZE), "size"),
-    "a negative size": (edit(*SIZE, to=-1), "bytes, not"),
     "a size of text": (edit(*SIZE, to="1"), "bytes, not"),
-    "an endless size": (edit(*SIZE, to=float("inf")), "bytes, not"),
     "no files": (edit("manifest.json", "files", to=[1]), "manifest.json is unreadable"),
-    "an entry that is a number": (edit(*SIZE[:3], to=1), "unreadable"),
     "a flipped bit of the format": (edit("manifest.json", "format", to=9), "unreadable"),
-    "a state of text": (edit("state.json", "state", to="x"), "state.json is unreadable"),
-    "no counters": (edit("state.json", "state", "counters"), "state.json is unreadable"),
-    "endless frames": (
-        edit("state.json", "state", "counters", "environment_frames", to=float("inf")),
-        "state.json is unreadable",
-    ),
+    "no counters": (edit("state.json", "state", "counters", to={}), "state.json is unreadable"),
     "huge frames": (
         edit("state.json", "state", "counters", "environment_frames", to=10**400),
         "state.json is unreadable",
@@ -234,11 +193,7 @@ DAMAGES = {
     "a file is shorter": (lambda folder: os.truncate(folder / DATA, 9), "data-0.* 9 bytes, not"),
     "a bit is flipped": (flip_a_bit, "data-00000-of-00001 has changed .* SHA-256 differs"),
     "no index": (lambda folder: (folder / "variables.index").unlink(), "index: No such file"),
-    "an empty manifest": (
-        lambda folder: (folder / "manifest.json").write_text(""),
-        "manifest.json is unreadable",
-    ),
-    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "json: No such file"),
+    "an empty manifest": (text("manifest.json", ""), "manifest.json is unreadable"),
     "a forged manifest": (forge_the_manifest, "[Cc]hecksum does not match"),
 }
 
@@ -291,20 +246,6 @@ def test_an_evaluation_changes_nothing_in_the_folder(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_if_all_checkpoints_are_damaged_each_one_is_named(tmp_path):
-    saved_run(tmp_path, 3)
-    for path in checkpoints(tmp_path):
-        flip_a_bit(path)
-    with pytest.raises(ConfigError) as refusal:
-        Run(tmp_path).checkpointer.restore()
-    *damaged, advice = refusal.value.problems
-    assert [line.partition(": is damaged (")[0] for line in damaged] == [
-        str(tmp_path / f"ckpt-{step:012d}") for step in (3, 2, 1)
-    ]
-    assert advice.startswith(f"{tmp_path}: no checkpoint is whole")
-    assert "another --logdir" in advice
-
-
 def test_temporary_folders_of_running_processes_are_kept(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -312,15 +253,6 @@ def test_temporary_folders_of_running_processes_are_kept(tmp_path):
         (tmp_path / f".tmp-000000000001-{pid}").mkdir()
     Run(tmp_path).checkpointer.save(state(), 2)
     assert [p.name for p in tmp_path.glob(".tmp-*")] == [f".tmp-000000000001-{os.getppid()}"]
-
-
-def test_a_state_that_is_not_json_leaves_no_files(tmp_path):
-    run = Run(tmp_path)
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        run.checkpointer.save(state(loss=tf.constant(1.0)), 1)
-    assert list(tmp_path.iterdir()) == []
-    run.checkpointer.save(state(loss=1.0), 1)
-    assert Run(tmp_path).checkpointer.restore() == state(loss=1.0)
 
 
 def test_an_evaluation_restores_only_the_agent(tmp_path):
@@ -341,9 +273,6 @@ def test_a_checkpoint_of_another_shape_or_without_a_variable_is_refused(tmp_path
     with pytest.raises(ConfigError, match="does not fit"):
         extra = {"agent": network, "extra": tf.Variable(1.0)}
         Checkpointer(tmp_path, extra).restore(partial=True)
-    without_slots = snt.optimizers.RMSProp(tf.Variable(0.1), momentum=0.5)
-    with pytest.raises(ConfigError, match=r"optimizer\.mom\.0"):
-        Checkpointer(tmp_path, {"agent": network, "optimizer": without_slots}).restore()
 
 
 @pytest.mark.parametrize("other", [0, 2])

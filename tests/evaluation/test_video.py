@@ -20,7 +20,7 @@ def moving_square(count: int, height: int = 210, width: int = 160) -> Iterator[n
 
 
 def test_a_video_has_every_frame(tmp_path: Path) -> None:
-    """In order and in colour, in the format that all browsers decode."""
+    """In order and in colour, in the format that all browsers decode before they have it all."""
     path = tmp_path / "game.mp4"
     video.write_mp4(path, moving_square(20), fps=15)
     stream, pictures = decode(path)
@@ -30,15 +30,8 @@ def test_a_video_has_every_frame(tmp_path: Path) -> None:
     for picture, frame in zip(pictures, moving_square(20), strict=True):
         difference = np.abs(picture[::2, ::2].astype(int) - frame)
         assert difference.mean() < 4
-    assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
-
-
-def test_browsers_can_play_a_video_before_it_is_loaded_completely(tmp_path: Path) -> None:
-    """With the index at the end, a browser has to load the whole file first."""
-    path = tmp_path / "game.mp4"
-    video.write_mp4(path, moving_square(3), fps=15)
     content = path.read_bytes()
-    assert 0 < content.index(b"moov") < content.index(b"mdat")
+    assert 0 < content.index(b"moov") < content.index(b"mdat"), "the index is at the end"
 
 
 @pytest.mark.parametrize(
@@ -55,34 +48,10 @@ def test_small_frames_are_enlarged_and_odd_sizes_are_padded(
     assert [picture.shape[:2] for picture in pictures] == [written] * 2
 
 
-def test_a_failure_keeps_the_old_video(tmp_path: Path) -> None:
-    """Half a file must not replace the last good one."""
-    path = tmp_path / "game.mp4"
-    path.write_bytes(b"the old one")
-
-    def fails() -> Iterator[np.ndarray]:
-        yield from moving_square(100)  # more than the encoder buffers, so some are written
-        raise RuntimeError("the game failed")
-
-    with pytest.raises(RuntimeError, match="the game failed"):
-        video.write_mp4(path, fails(), fps=15)
-    assert path.read_bytes() == b"the old one"
-    assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
-
-
-def test_no_frames_or_frames_of_different_sizes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one frame"):
-        video.write_mp4(tmp_path / "none.mp4", [], fps=15)
-    mixed = [np.zeros((32, 32, 3), np.uint8), np.zeros((32, 48, 3), np.uint8)]
-    with pytest.raises(ValueError, match=r"\(32, 48, 3\) among frames of shape \(32, 32, 3\)"):
-        video.write_mp4(tmp_path / "mixed.mp4", mixed, fps=15)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(("count", "seconds"), [(20, 2.0), (10**9, 15.0)])
 def test_the_clip_of_a_report_is_the_beginning_of_a_game(count: int, seconds: float) -> None:
     """A level may draw all of its pictures, which may be large, into one array."""
-    canvas = np.zeros((720, 1280, 3), np.uint8)
+    canvas = np.zeros((540, 960, 3), np.uint8)
 
     def drawn() -> Iterator[np.ndarray]:
         for n in range(count):

@@ -83,7 +83,7 @@ def make_unroll(version: int, n: int = 2) -> Unroll:
     """Returns random unrolls with a NaN and an infinity; `version` is also the seed."""
     rng = np.random.default_rng(version)
     arrays = [random_array(spec, (n,), rng) for spec in CODEC.specs]
-    unroll = tree.unflatten_as(CODEC.decode(1, _zeros()), arrays)
+    unroll = tree.unflatten_as(SPECS, arrays)
     unroll.agent_outputs.policy_logits[0, :2, 0] = np.nan, -np.inf
     return unroll._replace(parameter_version=np.full([n], version, np.int64))
 
@@ -224,15 +224,13 @@ class FakeLearner:
         self,
         port: int | Route,
         actor_id: str = "actor-0",
-        specs: Unroll = SPECS,
-        digest: str = RUN.config_digest,
         folder: Path | None = None,
         give_up_s: float = math.inf,
     ) -> ActorClient:
         """Returns a client of a server."""
         if isinstance(port, int):
             port = Route([(0, f"127.0.0.1:{port}")], give_up_s)
-        one = ActorClient(port, folder or self.folder, actor_id, specs, digest, 8)
+        one = ActorClient(port, folder or self.folder, actor_id, SPECS, RUN.config_digest, 8)
         self._closing.callback(one.close)
         return one
 
@@ -306,7 +304,3 @@ class InThread:
         self._thread.join(PATIENCE_S)
         assert not self.blocked
         return self.result
-
-
-def _zeros() -> list[bytes]:
-    return [bytes(np.dtype(s.dtype).itemsize * int(np.prod(s.shape))) for s in CODEC.specs]

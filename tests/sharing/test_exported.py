@@ -58,12 +58,10 @@ def test_weights_that_no_training_made_are_refused(shared: Path, value: float) -
         ({"format": 2}, "{folder}/agent.json: has format 2, but this version of impala_tf reads"),
         ({"odd": 1}, "{folder}/agent.json: is not an exported agent's agent.json"),
         ({"flags": []}, "{folder}/agent.json: is not an exported agent's agent.json (flags: [])"),
-        ({"level": None}, "{folder}/agent.json: is not an exported agent's agent.json (level: "),
         ({"core_state": [["a"]]}, "{folder}/agent.json: is not an exported agent's agent.json (co"),
         ({"core_state": [[10**12]]}, "{folder}/agent.json: is not an exported agent's agent.json"),
         ({"core_state": [[256]]}, "{folder}/model.tflite: is not this agent's model: it computes"),
         ({"flags": {"level_kwargs": "[" * 10**5}}, "{folder}/agent.json: level_kwargs=[[["),
-        ({"flags": {"width": "x"}}, "{folder}/agent.json: width=x: must be a whole number"),
         ({"flags": {"end_command": "rm"}}, "{folder}/agent.json: end_command: is no flag of a"),
         ({"flags": {"level_name": "Acrobot-v1"}}, "logdir={folder}: its agent learned a level"),
         (
@@ -75,8 +73,7 @@ def test_weights_that_no_training_made_are_refused(shared: Path, value: float) -
 )
 def test_a_wrong_agent_json_is_named(shared: Path, values: dict[str, Any], problem: str) -> None:
     changed(shared, **values)
-    for use in (impala.load, impala.evaluate):
-        assert problem_of(use, shared).startswith(problem.format(folder=shared))
+    assert problem_of(impala.load, shared).startswith(problem.format(folder=shared))
 
 
 def test_a_folder_without_its_model_or_with_a_broken_one_is_named(shared: Path) -> None:
@@ -132,12 +129,12 @@ def test_an_agent_that_sees_the_last_reward_asks_for_it(shared: Path) -> None:
 
 
 def test_an_evaluation_in_python_writes_the_video_that_it_is_asked_for(shared: Path) -> None:
-    assert impala.evaluate(shared, 1, video=True).lengths
+    changed(shared, flags={"level_name": "CartPole-v1", "level_kwargs": '{"max_episode_steps": 9}'})
+    assert impala.evaluate(shared, 1, video=True).lengths == (9,)
     assert (shared / "replay.mp4").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("processes", [False, True])
-@pytest.mark.parametrize("fault", ["end", "inf"])
+@pytest.mark.parametrize(("fault", "processes"), [("end", False), ("inf", True)])
 def test_rewards_that_are_not_finite_end_an_evaluation_with_one_line(
     shared: Path, fault: str, processes: bool
 ) -> None:
@@ -163,16 +160,8 @@ def test_nothing_trains_or_exports_there(shared: Path) -> None:
     assert sorted(shared.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("flags", "flag"),
-    [
-        ({"checkpoint": "best"}, "checkpoint"),
-        ({"core": "lstm"}, "core"),
-        ({"algorithm": "dqn"}, "algorithm"),
-    ],
-)
-def test_flags_that_would_change_the_agent_are_refused(
-    shared: Path, flags: dict[str, str], flag: str
-) -> None:
+@pytest.mark.parametrize("flags", [{"checkpoint": "best"}, {"core": "lstm"}])
+def test_flags_that_would_change_the_agent_are_refused(shared: Path, flags: dict[str, str]) -> None:
+    (flag,) = flags
     line = problem_of(impala.evaluate, shared, 1, **flags)
     assert line == f"{flag}: {shared} is an exported agent, which is fixed; leave the flag out"

@@ -1,12 +1,8 @@
-"""Encoding of tensors, the parameter store, and the generated code."""
+"""Encoding of tensors, and the parameter store."""
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +15,6 @@ from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import DecodeError, NamedSpec, ParameterStore, impala_pb2
 from impala_tf.transport.codec import NestCodec, decode, encode
 from impala_tf.types import ArraySpec
-from tests.helpers.runs import PROJECT
-
-PROTO = Path("impala_tf/transport/impala.proto")
 
 EXTREMES = {
     "uint8": [0, 255],
@@ -46,54 +39,7 @@ def test_every_dtype_is_decoded_bit_for_bit(dtype: str) -> None:
     back = decode(spec, encode(spec, array))
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert back.tobytes() == array.tobytes()
-
-
-def test_decoded_arrays_are_read_only_views_of_the_message() -> None:
-    data = bytes(8)
-    array = decode(NamedSpec.of("x", (2,), "int32"), data)
-    assert array.base is not None
-    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
-    assert not array.flags.writeable
-
-
-def test_an_empty_core_state_is_kept() -> None:
-    codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ()))
-    n, tensors = codec.encode(Pair(np.ones([3, 2], np.uint8), ()))
-    back = codec.decode(n, tensors)
-    assert isinstance(back, Pair)
-    assert (n, back.state, back.image.tolist()) == (3, (), [[1, 1]] * 3)
-
-
-@pytest.mark.parametrize(
-    ("nest", "said"),
-    [
-        (Pair(ArraySpec((2,), "float64"), ()), "image: float64 cannot be sent"),
-        (
-            Pair(SimpleNamespace(shape=(None, 2), dtype="uint8"), ()),
-            "image: every dimension must be",
-        ),
-    ],
-)
-def test_specs_that_cannot_be_sent_are_named(nest: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        NestCodec(nest)
-
-
-@pytest.mark.parametrize(
-    ("image", "state", "said"),
-    [
-        (np.ones([3, 2], np.int64), np.ones([3]), r"image: expected uint8\[3, 2\], got int64"),
-        (np.ones([3, 2], np.uint8), np.ones([4], np.float32), r"state: expected float32\[3\], got"),
-        (np.uint8(1), np.ones([4], np.float32), r"image: expected uint8\[1, 2\], got uint8\[\]"),
-        (np.ones([3, 2], np.uint8), (), "same nested structure"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_named_before_they_are_sent(
-    image: np.ndarray, state: object, said: str
-) -> None:
-    codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ArraySpec((), "float32")))
-    with pytest.raises(ValueError, match=said):
-        codec.encode(Pair(image, state))
+    assert not back.flags.writeable
 
 
 @pytest.mark.parametrize(
@@ -127,45 +73,27 @@ def test_published_parameters_are_encoded_once_and_read_only() -> None:
     assert reply.parameters.tensors == [np.ones([2], np.float32).tobytes()]
 
 
-def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:
-    command = next(
-        line.removeprefix("//")
-        for line in (PROJECT / PROTO).read_text().splitlines()
-        if "-m" in line
-    )
-    words = [word.replace("_out=.", f"_out={tmp_path}") for word in shlex.split(command)]
-    subprocess.run([sys.executable, *words[1:]], cwd=PROJECT, check=True)
-    generated = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.py*"))
-    assert [path.name for path in generated] == [
-        "impala_pb2.py",
-        "impala_pb2.pyi",
-    ]
-    for path in generated:
-        assert (tmp_path / path).read_text() == (PROJECT / path).read_text(), f"run:{command}"
-
-
 IMAGES = NamedSpec((36, 84, 84), "uint8", "image")
 
 
 def images(n: int) -> np.ndarray:
     """Frames as of a game: mostly background."""
     found = np.full((n, *IMAGES.shape), 87, np.uint8)
-    found[:, ::2, 10:14, 20:30] = np.random.default_rng(0).integers(0, 256, (n, 18, 4, 10))
+    found[:, ::2, 10:14, 20:30] = noise(n, 18, 4, 10)
     return found
 
 
-def test_images_are_compressed_and_come_back_bit_for_bit() -> None:
-    sent = images(2)
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+
+@pytest.mark.parametrize(("sent", "most"), [(images(2), 0.02), (noise(2, *IMAGES.shape), 1.0)])
+def test_images_are_compressed_if_that_helps_and_come_back_bit_for_bit(
+    sent: np.ndarray, most: float
+) -> None:
     data = encode(IMAGES, sent, (2,))
-    assert len(data) < sent.nbytes / 50
+    assert len(data) <= most * sent.nbytes
     np.testing.assert_array_equal(decode(IMAGES, data, (2,)), sent)
-
-
-def test_noise_is_sent_as_it_is() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (1, *IMAGES.shape), np.uint8)
-    data = encode(IMAGES, noise, (1,))
-    assert data == noise.tobytes()
-    np.testing.assert_array_equal(decode(IMAGES, data, (1,)), noise)
 
 
 @pytest.mark.parametrize(

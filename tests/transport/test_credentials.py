@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,14 @@ from cryptography.hazmat.primitives import serialization
 
 from impala_tf.config import ConfigError
 from impala_tf.machine import certificates
-from impala_tf.transport import credentials, impala_pb2
-from impala_tf.transport.wire import METHOD, SERVICE
+from impala_tf.transport import credentials
 from tests.helpers.wire import FakeLearner, Peer
 
 
-@pytest.fixture(scope="module")
-def other_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The credentials of another run."""
-    path = tmp_path_factory.mktemp("other") / "credentials"
-    certificates.create(path)
-    return path
+@pytest.fixture
+def copy(directory: Path, tmp_path: Path) -> Path:
+    """A copy of the run's credentials, which the test may damage."""
+    return shutil.copytree(directory, tmp_path / "copy")
 
 
 def read(folder: Path, *names: str) -> list[bytes]:
@@ -71,45 +67,27 @@ PEERS: dict[str, Callable[[Path, Path], grpc.ChannelCredentials | None]] = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_who_is_no_actor_of_the_run_is_not_answered(
-    learner: FakeLearner, directory: Path, other_directory: Path, peer: str
+    learner: FakeLearner, directory: Path, tmp_path: Path, peer: str
 ) -> None:
+    certificates.create(tmp_path / "other")
     port = learner.serve().port
     with pytest.raises(grpc.RpcError) as refused:
-        shake_hands(port, PEERS[peer](directory, other_directory))
+        shake_hands(port, PEERS[peer](directory, tmp_path / "other"))
     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def admits(requests: object, context: grpc.ServicerContext) -> Iterator[bytes]:
-    """A learner that accepts every actor."""
-    yield impala_pb2.FromLearner(welcome={"run_id": "run-1"}).SerializeToString()
-
-
-@pytest.mark.parametrize(("role", "accepted"), [("learner", True), ("actor", False)])
 def test_an_actors_certificate_cannot_be_used_by_a_server(
-    directory: Path, role: str, accepted: bool
+    learner: FakeLearner, directory: Path, copy: Path
 ) -> None:
-    """A stolen actor key must not make its thief a learner for the other actors.
-
-    The client asks for the name in the certificate, so that only its purpose is wrong.
-    """
-    authority, key, certificate = read(directory, "ca.pem", f"{role}.key", f"{role}.pem")
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    handlers = {METHOD: grpc.stream_stream_rpc_method_handler(admits)}
-    service = grpc.method_handlers_generic_handler(SERVICE, handlers)
-    server.add_generic_rpc_handlers((service,))
-    port = server.add_secure_port(
-        "127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)], authority, True)
-    )
-    server.start()
-    try:
-        client = credentials.channel_credentials(directory)
-        if accepted:
-            assert shake_hands(port, client, f"{role}.impala").run_id == "run-1"
-        else:
-            with pytest.raises(grpc.RpcError):
-                shake_hands(port, client, f"{role}.impala")
-    finally:
-        server.stop(0).wait()
+    """A stolen actor key must not make its thief a learner for the other actors."""
+    for suffix in ("pem", "key"):
+        shutil.copy(directory / f"actor.{suffix}", copy / f"learner.{suffix}")
+    port = learner.serve(folder=copy).port
+    client = credentials.channel_credentials(directory)
+    with pytest.raises(grpc.RpcError) as refused:
+        # The client asks for the name in the certificate, so that only its purpose is wrong.
+        shake_hands(port, client, certificates.ACTOR_NAME)
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 def test_files_are_private_and_the_authoritys_key_is_not_stored(directory: Path) -> None:
@@ -124,16 +102,6 @@ def test_files_are_private_and_the_authoritys_key_is_not_stored(directory: Path)
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
 
 
-def test_a_resumed_run_keeps_its_credentials_and_so_its_actors(tmp_path: Path) -> None:
-    directory = tmp_path / "logdir" / "credentials"
-    certificates.ensure(directory)
-    first = {path.name: path.read_bytes() for path in directory.iterdir()}
-    certificates.ensure(directory)
-    with pytest.raises(ConfigError, match=str(directory)):
-        certificates.create(directory)
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == first
-
-
 def test_processes_that_create_credentials_together_get_one_set(tmp_path: Path) -> None:
     directory = tmp_path / "credentials"
     with futures.ThreadPoolExecutor(8) as threads:
@@ -142,36 +110,22 @@ def test_processes_that_create_credentials_together_get_one_set(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["credentials"]
 
 
-def test_a_failed_creation_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def disk_full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", disk_full)
-    with pytest.raises(ConfigError, match="No space left on device"):
-        certificates.create(tmp_path / "credentials")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def copy(directory: Path, tmp_path: Path) -> Path:
-    """A copy of the run's credentials, which the test may damage."""
-    return shutil.copytree(directory, tmp_path / "copy")
+SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda copy: (copy / "ca.pem").unlink(), "has no ca.pem; .* --credentials"),
+    "readable by others": (
+        lambda copy: (copy / "actor.key").chmod(0o640),
+        "chmod 600 .*/actor.key",
+    ),
+    "half a file": (
+        lambda copy: (copy / "ca.pem").write_text("half a file"),
+        "ca.pem: not a certificate",
+    ),
+}
 
 
-def test_all_missing_files_are_named_with_the_flag_that_helps(copy: Path) -> None:
-    (copy / "actor.key").unlink()
-    (copy / "ca.pem").unlink()
-    with pytest.raises(ConfigError, match=f"{copy}: has no ca.pem, actor.key; .* --credentials"):
+@pytest.mark.parametrize("damage", SPOILED)
+def test_files_that_cannot_be_used_are_named_with_what_helps(copy: Path, damage: str) -> None:
+    spoil, problem = SPOILED[damage]
+    spoil(copy)
+    with pytest.raises(ConfigError, match=problem):
         credentials.channel_credentials(copy)
-
-
-def test_a_key_that_others_can_read_is_refused(copy: Path) -> None:
-    (copy / "actor.key").chmod(0o640)
-    with pytest.raises(ConfigError, match=f"chmod 600 {copy / 'actor.key'}"):
-        credentials.channel_credentials(copy)
-
-
-def test_a_file_that_is_not_a_certificate_is_named(copy: Path) -> None:
-    (copy / "ca.pem").write_text("half a file")
-    with pytest.raises(ConfigError, match="ca.pem: not a certificate"):
-        credentials.server_credentials(copy)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,23 +18,9 @@ from tests.helpers.wire import (
 )
 
 pytestmark = pytest.mark.faults
-LinkTo = Callable[[int], CuttableLink]
 NOTICED_S = 45.0
 REJOINED_S = 30.0
-CUT_S = float(os.environ.get("IMPALA_TF_CUT_S", "10"))
-
-
-@pytest.fixture
-def link_to() -> Iterator[LinkTo]:
-    links: list[CuttableLink] = []
-
-    def make(port: int) -> CuttableLink:
-        links.append(CuttableLink(port))
-        return links[-1]
-
-    yield make
-    for link in links:
-        link.close()
+CUT_S = 10.0
 
 
 @pytest.mark.parametrize(
@@ -44,17 +28,18 @@ def link_to() -> Iterator[LinkTo]:
 )
 def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     learner: FakeLearner,
-    link_to: LinkTo,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
     in_the_middle_of_a_push: bool,
 ) -> None:
     monkeypatch.setattr(route, "FIRST_REPORT_S", 0.0)
     caplog.set_level(logging.INFO, "impala_tf.transport.sessions")
+    caplog.set_level(logging.INFO, "impala_tf.actor")
     one = learner.serve()
     learner.parameters.publish(0, make_parameters(0.0))
-    link = link_to(one.port)
-    caplog.set_level(logging.INFO, "impala_tf.actor")
+    link = CuttableLink(one.port)
+    request.addfinalizer(link.close)
     actor = learner.connect(link.port)
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
@@ -75,10 +60,8 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     wait_until(lambda: "without the learner" in caplog.text, left_s, what="word of it at the actor")
     time.sleep(CUT_S)  # retries fail now
     link.heal()
-    healed = time.monotonic()
-    second.wait()
     wait_until(lambda: learner.versions()[-1] == 2, REJOINED_S)
-    assert time.monotonic() - healed < REJOINED_S
+    second.wait()
     assert learner.versions() == [0, 1, 2], "an unroll was lost, or trained on twice"
     wait_until(lambda: one.service.num_acting() == 1)
     assert len(one.service.actors()) == 1

@@ -20,15 +20,14 @@ from tests.helpers.wire import (
 ACTORS = [object() for _ in range(5)]
 
 
-def run(test: Callable[[Grants, Clock], Awaitable[None]], limited: bool = True) -> None:
-    """Runs a test in which actors 0 and 1 have grants; there are two, or any number of them."""
+def run(test: Callable[[Grants], Awaitable[None]]) -> None:
+    """Runs a test in which actors 0 and 1 have the two grants that there are."""
 
     async def in_loop() -> None:
-        clock = Clock(0.0)
-        grants = Grants(GrantLimit(2, first=2) if limited else None, clock)
+        grants = Grants(GrantLimit(2, first=2), Clock(0.0))
         for actor in (0, 1):
             await grants.wait(ACTORS[actor], 0)
-        await test(grants, clock)
+        await test(grants)
 
     asyncio.run(in_loop())
 
@@ -48,7 +47,7 @@ async def pause() -> None:
 
 
 def test_who_asks_first_is_first_when_an_unroll_is_in_the_queue() -> None:
-    async def test(grants: Grants, clock: Clock) -> None:
+    async def test(grants: Grants) -> None:
         await grants.wait(ACTORS[1], 0)  # asked twice: the first answer was lost
         third, fourth = await ask(grants, 2, 3)
         grants.arrived(ACTORS[0], 0)
@@ -64,19 +63,11 @@ def test_who_asks_first_is_first_when_an_unroll_is_in_the_queue() -> None:
     run(test)
 
 
-def test_without_a_limit_nobody_waits() -> None:
-    """Actors that wait for updates must all act, or there is no update."""
-
-    async def test(grants: Grants, clock: Clock) -> None:
-        for actor in ACTORS:
-            await grants.wait(actor, 0)
-
-    run(test, limited=False)
-
-
 def test_the_grants_of_actors_that_have_gone_are_given_to_others() -> None:
-    async def test(grants: Grants, clock: Clock) -> None:
-        (waiting,) = await ask(grants, 2)
+    async def test(grants: Grants) -> None:
+        gone, waiting = await ask(grants, 2, 3)
+        gone.cancel()  # it has not had one yet
+        await pause()
         grants.lost(ACTORS[0])  # its connection was closed
         await waiting
 
@@ -86,7 +77,7 @@ def test_the_grants_of_actors_that_have_gone_are_given_to_others() -> None:
 def test_an_unroll_that_has_arrived_keeps_its_grant() -> None:
     """Else surplus actors act while a learner is slow, and the policy lag grows."""
 
-    async def test(grants: Grants, clock: Clock) -> None:
+    async def test(grants: Grants) -> None:
         for actor in (0, 1):
             grants.arrived(ACTORS[actor], 0)
         grants.lost(ACTORS[0])  # its connection was closed
@@ -111,17 +102,6 @@ def test_an_actor_cannot_make_unrolls_take_less_than_no_time() -> None:
 
     asyncio.run(test())
     assert limit.unroll_s == 0.0
-
-
-def test_a_call_that_was_cancelled_gets_no_grant() -> None:
-    async def test(grants: Grants, clock: Clock) -> None:
-        gone, next_one = await ask(grants, 2, 3)
-        gone.cancel()
-        await pause()
-        grants.ended(ACTORS[0], 0, in_queue=True)
-        await next_one
-
-    run(test)
 
 
 class Simulated(NamedTuple):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,6 @@ from impala_tf.config import ConfigError
 from impala_tf.transport import (
     ActorClient,
     ClientClosed,
-    LearnerServer,
-    LearnerService,
-    Pushes,
     RunOver,
     route,
     wire,
@@ -25,7 +20,6 @@ from impala_tf.transport import (
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
-    RUN,
     FakeLearner,
     InThread,
     make_parameters,
@@ -117,15 +111,8 @@ def test_an_actor_without_a_learner_waits_and_reports_it(
     assert "another run's credentials" in info.text
 
 
-def test_an_actor_whose_learner_stays_away_gives_up(learner: FakeLearner) -> None:
-    gone = learner.serve()
-    gone.stop(0)
-    with pytest.raises(ClientClosed):
-        learner.connect(gone.port, give_up_s=1.0).handshake()
-
-
 def test_an_actor_whose_learner_hangs_calls_again(
-    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    learner: FakeLearner, info: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads of gRPC may still answer for it."""
     monkeypatch.setattr(wire, "SILENT_S", 1.0)
@@ -133,7 +120,7 @@ def test_an_actor_whose_learner_hangs_calls_again(
     learner.has_room.clear()
     actor.push(make_unroll(0))
     second = InThread(lambda: actor.push(make_unroll(1)))
-    time.sleep(5.0)
+    wait_until(lambda: "without the learner" in info.text)
     learner.has_room.set()
     assert second.wait() is None
     assert learner.reported(2) == [0, 1]
@@ -148,109 +135,50 @@ def test_an_actor_whose_learner_hangs_calls_again(
         lambda actor: [actor.push(make_unroll(version)) for version in (1, 2)],
     ],
 )
-def test_every_call_learns_that_the_run_is_over(
+def test_an_actor_learns_that_the_run_is_over_whatever_it_does_next(
     learner: FakeLearner, call: Callable[[ActorClient], Any]
 ) -> None:
+    """Its unroll may take longer than the learner waits at the end: it would retry for ever."""
     one = learner.serve()
     actor = learner.connect(one.port)
     actor.handshake()
+    assert not one.service.actors()[0].told_run_over
     one.finish()
+    wait_until(lambda: one.service.actors()[0].told_run_over)
+    one.stop(0)
     with pytest.raises(RunOver):
         call(actor)
-    wait_until(lambda: one.service.actors()[0].told_run_over)
     assert learner.versions() == []
 
 
-def test_an_actor_that_is_busy_learns_that_the_run_is_over(learner: FakeLearner) -> None:
-    """Its unroll takes longer than the learner waits at the end: it would retry for ever."""
-    one = learner.serve()
-    actor = learner.connect(one.port)
-    actor.handshake()
-    assert not one.service.actors()[0].told_run_over
-    one.finish()
-    wait_until(lambda: one.service.actors()[0].told_run_over)
-    one.stop(0.0)
-    with pytest.raises(RunOver):
-        actor.push(make_unroll(0))
-
-
-def test_a_waiting_push_learns_that_the_run_is_over(
-    learner: FakeLearner, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_away", [False, True])
+def test_close_ends_a_blocked_push(
+    learner: FakeLearner,
+    info: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    is_away: bool,
 ) -> None:
-    one = learner.serve()
-    actor = learner.connect(one.port)
-    learner.has_room.clear()
-    actor.push(make_unroll(0))
-    learner.wait_for_put()
-    second = InThread(lambda: actor.push(make_unroll(1)))
-    one.finish()
-    learner.close_queue()
-    assert isinstance(second.wait(), RunOver)
-    wait_until(lambda: one.service.actors()[0].told_run_over)
-    assert learner.reports.empty()
-    one.stop(0)
-    assert "never retrieved" not in caplog.text
-
-
-def test_a_push_to_a_stopped_learner_waits_until_it_is_back(learner: FakeLearner) -> None:
-    """A learner that is stopped before the end of the run resumes later."""
-    one = learner.serve()
-    actor = learner.connect(one.port)
-    learner.has_room.clear()
-    actor.push(make_unroll(0))
-    learner.wait_for_put()
-    learner.close_queue()
-    learner.wait_for_put()  # a retry
-    assert not one.service.actors()[0].told_run_over
-    learner.failure = None
-    actor.push(make_unroll(1))
-    assert learner.reported(2) == [0, 1]
-
-
-def test_close_ends_a_blocked_push(learner: FakeLearner) -> None:
     """An actor that is asked to stop exits, whatever its learner does."""
-    actor = learner.connect(learner.serve().port)
+    monkeypatch.setattr(route, "FIRST_PAUSE_S", 2 * PATIENCE_S)
+    one = learner.serve()
     learner.has_room.clear()
+    if is_away:
+        one.stop(0)
+    actor = learner.connect(one.port)
     actor.push(make_unroll(0))
-    learner.wait_for_put()
+    if is_away:
+        wait_until(lambda: "without the learner" in info.text)
+    else:
+        learner.wait_for_put()
     second = InThread(lambda: actor.push(make_unroll(1)))
     assert InThread(actor.close).wait() is None  # long before the push's deadline
     assert isinstance(second.wait(), ClientClosed)
     with pytest.raises(ClientClosed):
-        actor.push(make_unroll(2))
-    with pytest.raises(ClientClosed):
         actor.fetch_parameters(-1)
     actor.close()
-
-
-def test_close_ends_the_wait_for_a_learner(
-    learner: FakeLearner, info: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = learner.serve()
-    gone.stop(0)
-    monkeypatch.setattr(route, "FIRST_PAUSE_S", 2 * PATIENCE_S)
-    actor = learner.connect(gone.port)
-    handshake = InThread(actor.handshake)
-    wait_until(lambda: "without the learner" in info.text)
-    assert InThread(actor.close).wait() is None
-    assert isinstance(handshake.wait(), ClientClosed)
 
 
 def test_a_port_in_use_is_named(learner: FakeLearner) -> None:
     port = learner.serve().port
     with pytest.raises(ConfigError, match=f"--learner_hosts: .*127.0.0.1:{port}"):
         learner.serve(port)
-
-
-def test_a_learner_behind_nat_listens_on_its_own_addresses(
-    directory: Path, learner: FakeLearner
-) -> None:
-    """Its actors know it by the address of a router."""
-    server = LearnerServer(
-        "192.0.2.1:0", directory, LearnerService(Pushes(RUN, learner.put), learner.parameters)
-    )
-    server.start()
-    try:
-        learner.connect(server.port).handshake()
-    finally:
-        server.stop(0)

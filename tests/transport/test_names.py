@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from impala_tf.machine import certificates
-from impala_tf.transport import HandshakeRefused, sessions
+from impala_tf.transport import HandshakeRefused, LearnerServer, sessions
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     CODEC,
     FakeLearner,
+    Peer,
     bits,
     files_of,
     hello,
@@ -28,7 +29,8 @@ from tests.helpers.wire import (
     push,
 )
 
-KILLS = int(os.environ.get("IMPALA_TF_KILLS", "20"))
+KILLS = 10
+StartActor = Callable[..., subprocess.Popen[str]]
 _ACTOR = """
 import sys
 from pathlib import Path
@@ -45,9 +47,21 @@ while True:
 
 
 @pytest.fixture
-def actor_processes() -> Iterator[list[subprocess.Popen[str]]]:
+def start_actor(directory: Path) -> Iterator[StartActor]:
+    """Starts an actor that pushes versions from a number on; kills it when the test ends."""
     started: list[subprocess.Popen[str]] = []
-    yield started
+
+    def start(one: LearnerServer, name: str, version: int = 0) -> subprocess.Popen[str]:
+        address = f"127.0.0.1:{one.port}"
+        command = [sys.executable, "-c", _ACTOR, address, str(directory), name, str(version)]
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "admitted\n"
+        return process
+
+    yield start
     for process in started:
         process.kill()
         process.wait()
@@ -63,7 +77,7 @@ def test_who_claims_a_taken_name_is_refused_and_does_not_drive_its_owner_out(
     for _ in range(20):
         with pytest.raises(HandshakeRefused, match=r"actor-3: .* taken .*127\.0\.0\.1.*--task"):
             learner.connect(one.port, "actor-3").handshake()
-    assert "refused actor actor-3" in caplog.text
+    assert caplog.text.count("refused actor actor-3") == 1, "a log would grow without end"
     for version in (1, 2):
         first.push(make_unroll(version))
     assert learner.reported(3) == [0, 1, 2]
@@ -71,19 +85,10 @@ def test_who_claims_a_taken_name_is_refused_and_does_not_drive_its_owner_out(
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
-    learner: FakeLearner,
-    directory: Path,
-    actor_processes: list[subprocess.Popen[str]],
-    end: signal.Signals,
+    learner: FakeLearner, start_actor: StartActor, end: signal.Signals
 ) -> None:
     one = learner.serve()
-    address = f"127.0.0.1:{one.port}"
-    command = [sys.executable, "-c", _ACTOR, address, str(directory), "actor-3", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    actor_processes.append(process)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "admitted\n"
+    process = start_actor(one, "actor-3")
     wait_until(lambda: learner.unrolls.qsize() > 3)
     wait_until(lambda: one.service.num_acting() == 1)  # its first sign of life has come
     process.send_signal(end)
@@ -97,45 +102,31 @@ def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
     assert versions == [*range(len(versions) - 1), 77]
 
 
-def test_a_learner_remembers_a_limited_number_of_names(
-    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it forgot, it takes for new."""
-    monkeypatch.setattr(sessions, "MOST_NAMES", 5)
-    one = learner.serve()
-
-    def is_new(number: int) -> bool:
-        peer = learner.peer(one)
-        peer.ask(hello=hello(actor_id=f"actor-{number}", session=number))
-        duplicate: bool = peer.ask(push=push(0)).duplicate
-        peer.close()
-        wait_until(lambda: one.service.num_acting() == 0)
-        return not duplicate
-
-    assert all(is_new(number) for number in range(20))
-    assert len(one.service.actors()) == 5
-    assert [is_new(19), is_new(0)] == [False, True]
-
-
 def test_a_flood_of_names_drives_no_live_actor_out(
     learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All actors of a run may have one certificate."""
+    """All actors of a run may have one certificate. Who is lost is forgotten first."""
     monkeypatch.setattr(sessions, "MOST_NAMES", 5)
     one = learner.serve()
     victim = learner.connect(one.port, "actor-3")
     victim.push(make_unroll(0))
-    ghosts = [learner.peer(one) for _ in range(10)]
-    answers = [
-        ghost.ask(hello=hello(actor_id=f"ghost-{number}", session=number))
-        for number, ghost in enumerate(ghosts)
-    ]
-    assert ["5 actors with its certificate" in str(answer) for answer in answers] == (
-        4 * [False] + 6 * [True]
-    )
+    ghosts: list[Peer] = []
+
+    def is_refused(number: int) -> bool:
+        ghost = learner.peer(one)
+        ghosts.append(ghost)
+        answer = ghost.ask(hello=hello(actor_id=f"ghost-{number}", session=number))
+        return "5 actors with its certificate" in str(answer)
+
+    assert [is_refused(number) for number in range(10)] == 4 * [False] + 6 * [True]
+    for ghost in ghosts:
+        ghost.close()
+    wait_until(lambda: one.service.num_acting() == 1)
+    assert not any(is_refused(number) for number in range(10, 14))
     victim.push(make_unroll(1))
     assert learner.reported(2) == [0, 1]
-    assert [view.actor_id for view in one.service.actors()].count("actor-3") == 1
+    shown = [view.actor_id for view in one.service.actors()]
+    assert shown == ["actor-3", *(f"ghost-{number}" for number in range(10, 14))]
 
 
 @pytest.fixture
@@ -192,19 +183,13 @@ def test_the_pushes_of_one_certificate_do_not_keep_those_of_another_waiting(
 
 @pytest.mark.faults
 def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_once(
-    learner: FakeLearner, directory: Path, actor_processes: list[subprocess.Popen[str]]
+    learner: FakeLearner, start_actor: StartActor
 ) -> None:
     """In the middle of pushes too: on average, a push is on its way most of the time."""
     one = learner.serve()
-    address = f"127.0.0.1:{one.port}"
     rng = np.random.default_rng(1)
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     for kill in range(KILLS):
-        command = [sys.executable, "-c", _ACTOR, address, str(directory), "a", str(1000 * kill)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        actor_processes.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "admitted\n", "the name of a dead actor was not free"
+        process = start_actor(one, "a", 1000 * kill)
         time.sleep(rng.exponential(0.1))
         process.kill()
         process.wait()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from impala_tf.cluster import operate
-from impala_tf.config import ConfigError
 from impala_tf.machine import certificates
 from impala_tf.transport import HandshakeRefused, credentials
 from tests.helpers.waiting import wait_until
@@ -62,13 +61,3 @@ def test_the_certificate_of_a_machine_stays_the_same_until_it_is_let_in_again(fo
     found = certificates.revoked_folder(folder, "worker:7/../x")
     assert found is not None
     assert found.parent == folder / "machines"
-
-
-def test_without_the_authoritys_key_machines_share_a_certificate_that_is_not_revoked_alone(
-    folder: Path,
-) -> None:
-    (folder / "authority.key").unlink()
-    shared = {name: (folder / name).read_text() for name in certificates.ACTOR_FILES}
-    assert certificates.of_machine(folder, "a") == certificates.of_machine(folder, "b") == shared
-    with pytest.raises(ConfigError, match=r"a: has no certificate of its own .*; stop the run"):
-        certificates.revoke(folder, "a")

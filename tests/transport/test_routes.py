@@ -24,16 +24,6 @@ def test_the_actors_of_a_learner_that_is_away_are_spread_over_the_others() -> No
         assert served == dict.fromkeys(members, each)
 
 
-def test_an_actor_that_knows_one_learner_stays_there() -> None:
-    assert order_learners(5, 1) == [0]
-    clock = Clock()
-    route = Route([(0, "a:1")], clock=clock)
-    assert route.order == []
-    for clock.now in range(100):
-        assert route.note_failure("away", is_unreachable=True) is not None
-        assert route.address == "a:1"
-
-
 def test_a_learner_that_stays_away_is_left_after_a_while() -> None:
     clock = Clock()
     route = Route([(1, "b:1"), (2, "c:1"), (0, "a:1")], clock=clock)
@@ -59,38 +49,14 @@ def test_a_learner_that_stays_away_is_left_after_a_while() -> None:
         route.go_to(7)
 
 
-def test_pauses_grow_until_the_learner_serves_the_actor_and_end_when_it_stays_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(routes, "FIRST_PAUSE_S", 1.0)
-    monkeypatch.setattr(routes, "LONGEST_PAUSE_S", 4.0)
-    clock = Clock()
-    route = Route([(0, "a:1")], 60.0, clock)
-
-    def pause_s() -> float:
-        pause = route.note_failure("away", is_unreachable=True)
-        assert pause is not None
-        return pause
-
-    for longest_s in (1.0, 2.0, 4.0, 4.0):
-        assert longest_s / 2 <= pause_s() <= longest_s
-    route.note_service()
-    assert pause_s() <= 1.0
-    clock.now += 60.0
-    assert route.note_failure("away", is_unreachable=True) is None
-
-
 def test_an_actor_acts_for_another_learner_until_its_own_is_back(
     learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Learner 1 is away; then the group starts again, with both."""
-    for name, seconds in (
-        ("FIRST_PAUSE", 0.05),
-        ("LONGEST_PAUSE", 0.1),
-        ("PATIENCE", 0.5),
-        ("NEXT", 0.5),
-    ):
-        monkeypatch.setattr(routes, f"{name}_S", seconds)
+    monkeypatch.setattr(routes, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(routes, "LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setattr(routes, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(routes, "NEXT_S", 0.5)
     first, second = learner.another(), learner.another()
     for learner in (first, second):
         learner.parameters.publish(1, make_parameters(1.0))

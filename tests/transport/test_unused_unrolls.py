@@ -53,15 +53,3 @@ def test_a_retried_push_of_such_an_unroll_is_a_duplicate(
     assert peer.ask(push=push(0)).unused == "no"
     assert peer.ask(push=push(0)).duplicate
     assert one.service.actors()[0].trouble.endswith("no") == (error is RefusedUnroll)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_return_that_is_not_finite_is_refused_with_its_unroll(
-    learner: FakeLearner, value: float
-) -> None:
-    refused: list[int] = []
-    actor = learner.connect(learner.serve(on_refused=refused.append).port)
-    actor.push(make_unroll(version=1), [Episode(1.0, 5), Episode(value, 5)])
-    actor.push(make_unroll(version=2), [Episode(1.0, 5)])
-    assert learner.reported(1) == [2]
-    assert refused == [2]
