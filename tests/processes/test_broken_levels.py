@@ -72,7 +72,7 @@ def test_a_run_whose_updates_were_all_skipped_fails_and_says_so(
     )
     status, out, err = run.wait()
     assert status == 1, out + err
-    assert "the learner failed: exit status 1 after" in err
+    assert "the learner failed: " in err
     last = rows(tmp_path)[-1]
     assert int(last["updates_skipped"]) == int(last["learner_updates"]) > 0
     skipped = f"{last['updates_skipped']} updates skipped for gradients that were not finite"
