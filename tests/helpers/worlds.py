@@ -175,22 +175,6 @@ class Samples(gymnasium.Env[Any, Any]):
         return seen, float(np.sum(action)), self._step == 7, False, {}
 
 
-class Clock(gymnasium.Env[np.ndarray, Any]):
-    """Shows the seconds of IMPALA_TF_TEST_CLOCK_S, and those since the reset."""
-
-    observation_space = Box(-np.inf, np.inf, (1,), np.float64)
-    action_space = Discrete(2)
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(**kwargs)
-        self._now_s = float(os.environ.get("IMPALA_TF_TEST_CLOCK_S", "1e9"))
-        return np.array([self._now_s]), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._now_s += 1.0
-        return np.array([self._now_s]), 0.0, False, False, {}
-
-
 class Locked(gymnasium.Env[Any, Any]):
     """A corridor of doors, of which two of six are open at a time; the lower one is worth 1.
 
@@ -279,7 +263,6 @@ def register(name: str, single: Any = None, *, vector: type | None = None, **set
 register("MaskedCartPole-v1", masked_cart_pole, max_episode_steps=500)
 register("SeedsCartPole-v1", SeedsCartPole, max_episode_steps=500)
 register("ShortCartPole-v1", CartPoleEnv, vector=CartPoleVectorEnv, max_episode_steps=100)
-register("Clock-v0", Clock)
 register("Locked-v0", Locked)
 register("LockedInfo-v0", Locked, kwargs={"mask_in": "info"})
 register("Scripted-v0", Scripted, kwargs={"script": SCRIPT})

@@ -17,47 +17,37 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
     max_leaves=5,
 )
-FLAGS = st.dictionaries(st.sampled_from(list(configs.to_dict(Config()))), JSON)
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+FLAGS = st.fixed_dictionaries(
+    {"flags": st.dictionaries(st.sampled_from(list(configs.to_dict(Config()))), JSON)}
 )
 
 
-def trained(folder: Path, content: bytes) -> Given:
-    (folder / "config.json").write_bytes(content)
-    return as_trained(Given({"mode": "test", "logdir": str(folder)}))
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
 
 
-def assert_refused_or_read(folder: Path, content: bytes) -> None:
-    try:
-        merged = trained(folder, content)
-    except ConfigError as error:
-        for problem in error.problems:
-            assert str(folder) in problem
-            assert problem.isprintable()
-    else:
-        assert merged["mode"] == "test"
-        assert merged["logdir"] == str(folder)
-
-
-@QUICK
-@given(flags=FLAGS)
-@example(flags={"level_name": 7})
-@example(flags={"num_levels": [1]})
-@example(flags={"protocol": []})
-@example(flags={"protocol": {}})
-@example(flags={"unroll_length": "many"})
-@example(flags={"mode": "train", "logdir": "/", "level_name": "os:Level-v0"})
-def test_any_flags_are_refused_or_read(tmp_path: Path, flags: dict[str, object]) -> None:
-    assert_refused_or_read(tmp_path, json.dumps({"flags": flags}).encode())
-
-
-@QUICK
-@given(content=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=st.binary(max_size=200) | st.one_of(JSON, FLAGS).map(encoded))
+@example(content=encoded({"flags": {"level_name": 7}}))
+@example(content=encoded({"flags": {"num_levels": [1]}}))
+@example(content=encoded({"flags": {"protocol": {}}}))
+@example(content=encoded({"flags": {"unroll_length": "many"}}))
+@example(content=encoded({"flags": {"mode": "train", "logdir": "/", "level_name": "os:L-v0"}}))
 @example(content=b"[" * 100_000)
 @example(content=b'{"flags": []}')
 def test_any_config_is_refused_or_read(tmp_path: Path, content: bytes) -> None:
-    assert_refused_or_read(tmp_path, content)
+    (tmp_path / "config.json").write_bytes(content)
+    try:
+        merged = as_trained(Given({"mode": "test", "logdir": str(tmp_path)}))
+    except ConfigError as error:
+        for problem in error.problems:
+            assert str(tmp_path) in problem
+            assert problem.isprintable()
+    else:
+        assert merged["mode"] == "test"
+        assert merged["logdir"] == str(tmp_path)
 
 
 def test_given_flags_stay_and_the_others_are_the_runs(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,10 +23,8 @@ def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(
         "--envs_per_actor=2",
         f"--logdir={tmp_path}",
     )
-    began_s = time.monotonic()
     status, out, err = run.wait()
     assert status == 1, out + err
-    assert time.monotonic() - began_s < 240  # alone on a machine: half a minute
     assert re.search(
         r"starting: waiting for the first unrolls, actor-\d(.*): its environments broke, and are"
         r" made again in 2 s \(restart \d\): environment \d of .*: observation is NaN",
@@ -63,24 +60,20 @@ def test_a_run_whose_environments_broke_once_ends_well(
     assert "actor-0 finished: done" in log, log
 
 
-@pytest.mark.parametrize(("frames", "code"), [(1500, 0), (1_000_000, 1)])
-def test_a_run_whose_updates_were_all_skipped_says_so(
-    start: Callable[..., Run], tmp_path: Path, frames: int, code: int
+def test_a_run_whose_updates_were_all_skipped_fails_and_says_so(
+    start: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """It said that no episode had finished, and only its log had the reason."""
+    """It would fail again: its author wants to see the error now, not after three restarts."""
     run = start(
         "--level_name=CartPole-v1",
         "--baseline_cost=1e38",  # the squares of such gradients are infinite
-        f"--total_environment_frames={frames}",
         "--num_actors=1",
         f"--logdir={tmp_path}",
     )
     status, out, err = run.wait()
-    assert status == code, out + err
+    assert status == 1, out + err
+    assert "the learner failed: " in err
     last = rows(tmp_path)[-1]
     assert int(last["updates_skipped"]) == int(last["learner_updates"]) > 0
-    assert int(last["episodes"]) > 0
-    assert "no episode finished" not in out
     skipped = f"{last['updates_skipped']} updates skipped for gradients that were not finite"
-    end = r"^(done|failed): [\d,]+ of [\d,]+ frames, mean return [^%]+, "
-    assert re.search(end + skipped, out, re.MULTILINE), out
+    assert re.search(r"^failed: [\d,]+ of [\d,]+ frames, mean return [^%]+, " + skipped, out, re.M)

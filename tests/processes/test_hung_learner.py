@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -49,16 +50,14 @@ def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(
         actor.wait()
 
 
-def processes(logdir: Path, *words: str) -> list[int]:
+def learner_1(logdir: Path) -> list[int]:
+    """Returns its process, if it runs."""
+    words = {f"--logdir={logdir}".encode(), b"--job_name=learner", b"--task=1"}
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            shown = (folder / "cmdline").read_bytes().decode(errors="replace")
-            arguments = shown.replace("\0", " ").split(" ")
-        except OSError:
-            continue
-        if all(word in arguments for word in (f"--logdir={logdir}", *words)):
-            found.append(int(folder.name))
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended a moment ago
+            if words <= set(path.read_bytes().split(b"\0")):
+                found.append(int(path.parent.name))
     return found
 
 
@@ -76,7 +75,7 @@ def test_a_stopped_learner_is_replaced_by_its_supervisor(start, tmp_path: Path) 
     try:
         run.wait_until(lambda: len(rows(logdir)) > 3, START_S)
         run.wait_until(lambda: checkpointed_frames(logdir) > 0)
-        (learner,) = processes(logdir, "--job_name=learner", "--task=1")
+        (learner,) = learner_1(logdir)
         before = int(rows(logdir)[-1]["environment_frames"])
         os.kill(learner, signal.SIGSTOP)
         log_0 = logdir / "processes" / "learner-0.log"
@@ -84,7 +83,7 @@ def test_a_stopped_learner_is_replaced_by_its_supervisor(start, tmp_path: Path) 
         run.wait_until(
             lambda: int(rows(logdir)[-1]["environment_frames"]) > before + 2_000, START_S
         )
-        assert processes(logdir, "--job_name=learner", "--task=1") != [learner]
+        assert learner_1(logdir) != [learner]
     finally:
         subprocess.run([*frontend, "stop", f"--logdir={logdir}"], cwd=PROJECT, timeout=120)
         run.wait()

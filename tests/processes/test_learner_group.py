@@ -15,11 +15,9 @@ from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
-FRAMES = 30_000
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 START_S = 400.0
 """Time to start and to train a little, on a busy machine."""
-GLOO_TIMEOUT_S = 30
 
 
 def flags_of(logdir: Path, *more: str) -> tuple[str, ...]:
@@ -46,7 +44,7 @@ def learner(run: Run, rank: int) -> int:
 def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path: Path):
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     addresses = f"--learner_hosts={','.join(hosts)}"
-    flags = flags_of(tmp_path, addresses, f"--total_environment_frames={FRAMES}")
+    flags = flags_of(tmp_path, addresses, "--total_environment_frames=1000000000")
     under_horovodrun = {"launcher": (str(HOROVODRUN), "-np", "2")}
 
     first = start(*flags, "--job_name=learner", **under_horovodrun)
@@ -64,8 +62,9 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path:
     assert f"learner-0: lost learner-1 at {hosts[1]} (no answer)" in out, out + err
     assert first.alive() == []
     before = rows(tmp_path)
-    assert int(before[-1]["environment_frames"]) < FRAMES
 
+    total = int(before[-1]["environment_frames"]) + 5_000
+    flags = (*flags, f"--total_environment_frames={total}")
     second = start(*flags, "--job_name=learner", **under_horovodrun)
     code, out, err = second.wait(START_S)
     assert code == 0, out + err
@@ -76,25 +75,18 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path:
     frames = [int(row["environment_frames"]) for row in rows(tmp_path)]
     assert frames == sorted(frames)
     assert frames[0] == int(before[0]["environment_frames"])
-    assert frames[-1] >= FRAMES
+    assert frames[-1] >= total
     # The actors waited for the relaunch, continued, and were told that the run is over.
     assert [actor.wait(60)[0] for actor in actors] == [0, 0]
 
 
-@pytest.mark.parametrize(("blow", "victim"), [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)])
-def test_a_learner_that_waits_for_a_batch_notices_a_lost_peer(
-    start_pair, blow: int, victim: int, tmp_path: Path
-):
+def test_a_learner_that_waits_for_a_batch_notices_a_lost_peer(start_pair, tmp_path: Path):
     """Learners that wait for batches meet once a second. The lost one was in their last meeting."""
-    timeout = {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_S)}
-    hosts, runs = start_pair(*flags_of(tmp_path), **timeout)
-    survivor = runs[1 - victim]
+    hosts, runs = start_pair(*flags_of(tmp_path))
     both = ("status.json", "status-1.json")
-    survivor.wait_until(lambda: all(status(tmp_path, name) for name in both), START_S)
-    os.kill(runs[victim].process.pid, blow)
-    # Gloo's timeout, 3 s to find out which peer does not answer, and the exit.
-    code, out, err = survivor.wait(GLOO_TIMEOUT_S + 90)
+    runs[1].wait_until(lambda: all(status(tmp_path, name) for name in both), START_S)
+    os.kill(runs[0].process.pid, signal.SIGKILL)
+    code, out, err = runs[1].wait(120)
     assert code == 1, out + err
-    expected = f"learner-{1 - victim}: lost learner-{victim} at {hosts[victim]} (no answer); exit"
-    assert expected in out
+    assert f"learner-1: lost learner-0 at {hosts[0]} (no answer); exit" in out
     assert "Traceback" not in out + err

@@ -1,7 +1,11 @@
-"""A learner has parameters before it serves actors."""
+"""The parts of a learner: what it serves, keeps, restores and says."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,14 @@ from impala_tf.learner import arrivals
 from impala_tf.learner.arrivals import Batches
 from impala_tf.learner.learner_group import LearnerGroup, check_equal_flags
 from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, NotFiniteError
+from impala_tf.monitoring.metrics import EVALUATION_METRICS
+from impala_tf.monitoring.status_file import read_status
+from impala_tf.monitoring.writers import CsvWriter
+from impala_tf.processes import warm_start
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_main import LearnerProcess
 from impala_tf.transport import ActorClient
 from impala_tf.types import Episode, Unroll
-from tests.helpers.runs import Run
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import PATIENCE_S
@@ -81,26 +88,6 @@ def test_learners_with_other_defaults_are_refused(build: Build) -> None:
     assert schedule.startswith("--schedule_frames: ")
 
 
-def test_an_actor_subtracts_what_the_learner_does(
-    build: Build, start: Callable[..., Run], tmp_path: Path
-) -> None:
-    """Also one that does not see the run's folder, and would find another offset by itself."""
-    level = "tests.helpers.worlds:Clock-v0"
-    parts = build(level_name=level, unroll_length=4)
-    parts.server.start()
-    start(
-        f"--level_name={level}",
-        "--unroll_length=4",
-        "--job_name=actor",
-        f"--learner_hosts=127.0.0.1:{parts.server.port}",
-        f"--credentials={credentials_dir(parts.config)}",
-        f"--logdir={tmp_path / 'elsewhere'}",
-        environment={"IMPALA_TF_TEST_CLOCK_S": "2e9"},
-    )
-    unroll: Any = parts.queue.take(1)
-    assert 0.9e9 < float(np.max(unroll.env_outputs.observation)) < 1.1e9
-
-
 def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(build: Build) -> None:
     first = build()
     for variable in first.learner.agent.trainable_variables:
@@ -117,6 +104,53 @@ def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(bu
     assert version == 7
     for got, array in zip(arrays, expected, strict=True):
         np.testing.assert_array_equal(got, array)
+
+
+def test_a_resumed_run_of_dqn_says_that_its_replay_refills(
+    build: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "impala_tf.learner")
+    build(algorithm="dqn").run_state.save()
+    resumed = build(algorithm="dqn")
+    resumed.learner.finish()
+    resumed.run("CPU", lambda: False)
+    assert "resuming from" in caplog.text
+    assert "replay: refills; learning resumes in 1,000 agent steps" in caplog.text
+
+
+def test_a_new_run_starts_with_the_network_of_another_and_then_needs_it_no_more(
+    build: Build, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "impala_tf.learner")
+    other, new = (str(tmp_path / name) for name in ("other", "new"))
+    parts = build(logdir=other)
+    parts.run_state.save()
+    expected = parts.learner.parameters()
+    parts = build(logdir=new, start_from=other, seed=2)
+    assert "taken: torso, policy, baseline" in caplog.text
+    for got, array in zip(parts.learner.parameters(), expected, strict=True):
+        np.testing.assert_array_equal(got, array)
+    parts.run_state.save()
+    shutil.rmtree(other)
+    parts = build(logdir=new, start_from=other, seed=2)
+    assert parts.resumed
+    warm_start.check(parts.config, parts.spec, parts.logdir)  # as the command does
+
+
+def test_a_resumed_run_keeps_the_evaluations_of_its_checkpoint_and_no_later_ones(
+    build: Build,
+) -> None:
+    parts = build(eval_every=10)
+    parts.run_state.save()
+    parts.recorder.close()
+    writer = CsvWriter(parts.logdir.evaluations, EVALUATION_METRICS)
+    writer.rewind(50)
+    for frames in (0, 50):
+        writer.write({"environment_frames": frames})
+    writer.close()
+    assert build(eval_every=10).resumed
+    with parts.logdir.evaluations.open() as file:
+        assert [row["environment_frames"] for row in csv.DictReader(file)] == ["0"]
 
 
 def test_a_checkpoint_never_holds_nan(build: Build) -> None:
@@ -206,59 +240,6 @@ def test_an_actor_whose_numbers_break_updates_is_named_and_cannot_end_the_run(
     assert len(named) == 1 and named[0].startswith("actor-1: "), named
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"algorithm": "ppo", "minibatches": 1},
-        {"algorithm": "impala", "synchronization": "trajectory"},
-    ],
-)
-def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counted(
-    build: Build, flags: dict[str, Any]
-) -> None:
-    parts = build(num_actors=1, envs_per_actor=2, **flags)
-    actor = client_of(parts, num_environments=2)
-    parts.server.start()
-    coming = Batches(
-        parts.queue, 2, lambda: parts.learner.parameter_version, parts.recorder.record_stale
-    )
-
-    def push(version: int, episodes: list[Episode]) -> None:
-        made = random_unrolls(specs_of(parts), 2)
-        versions = np.full(2, version, np.int64)
-        before = made.env_outputs.last_action % 2, made.agent_outputs.action % 2
-        actor.push(
-            made._replace(
-                parameter_version=versions,
-                env_outputs=made.env_outputs._replace(last_action=before[0]),
-                agent_outputs=made.agent_outputs._replace(action=before[1]),
-            ),
-            episodes,
-        )
-
-    try:
-        actor.handshake()
-        push(0, [Episode(1.0, 9)])
-        wait_until(lambda: parts.queue.size() == 2, what="unroll in the queue")
-        parts.learner.learner_updates = (
-            5  # one of another actor's unrolls; that in the queue is late
-        )
-        push(0, [Episode(2.0, 9)])
-        push(5, [Episode(3.0, 9)])
-        batch = coming.get(PATIENCE_S)
-        assert batch is not None
-        assert batch.parameter_version.numpy().tolist() == [5, 5]
-        wait_until(
-            lambda: parts.server.service.actors()[0].parameter_version == 5, what="unroll counted"
-        )
-        part = parts.recorder.interval()
-        assert part["unrolls_stale"] == 4, "two at the door, and two that were in the queue"
-        assert part["unrolls_refused"] == 0
-        assert [episode[0] for episode in part["episodes"]] == [1.0, 2.0, 3.0]
-    finally:
-        actor.close()
-
-
 def test_returns_below_the_smallest_unit_are_told_once(
     build: Build, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,3 +251,34 @@ def test_returns_below_the_smallest_unit_are_told_once(
         outputs.follow_row(row, largest_return)
     (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert "--value_normalization" in line and "0.01" in line
+
+
+def state(parts: LearnerProcess) -> str | None:
+    found = read_status(parts.logdir.status())
+    return None if found is None else found["state"]
+
+
+@pytest.mark.parametrize(("frames_left", "expected"), [(100, "stopped"), (0, "done")])
+def test_the_status_says_whether_a_run_that_ended_can_be_resumed(
+    build: Build, frames_left: int, expected: str
+) -> None:
+    parts = build()
+    frames = parts.learner.total_frames - frames_left
+    counts = {"learner_updates": 1, "agent_steps": frames, "environment_frames": frames}
+    with parts.reporting(0.02):
+        wait_until(lambda: state(parts) == "starting", what="status of a run that starts")
+        parts.learner.restore_counters({**counts, "kl_factor": 1.0})
+    assert state(parts) == expected
+
+
+def test_the_status_says_that_a_run_has_failed(build: Build) -> None:
+    """Because of an error, or because a callback raised."""
+    parts = build()
+    with contextlib.suppress(FloatingPointError), parts.reporting(0.02):
+        raise FloatingPointError
+    assert state(parts) == "failed"
+    with parts.reporting(0.02):
+        parts.learner.finish()
+        assert parts.outputs is not None
+        parts.outputs.callbacks.failure = "--callbacks: Upload.on_row raised OSError: no network"
+    assert state(parts) == "failed"

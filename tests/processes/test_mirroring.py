@@ -161,16 +161,6 @@ def add(tar: Path, name: str, kind: bytes = tarfile.REGTYPE) -> None:
         archive.addfile(member, io.BytesIO())
 
 
-def pack_again(tar: Path, name: str, content: str) -> None:
-    """Replaces a file of a tar."""
-    with tarfile.open(tar) as archive:
-        files = {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
-    with tarfile.open(tar, "w") as archive:
-        for each, data in {**files, name: content.encode()}.items():
-            (member := tarfile.TarInfo(each)).size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-
-
 def add_hole(tar: Path) -> None:
     with tarfile.open(tar, "a") as archive:
         member = tarfile.TarInfo("evaluation.csv")
@@ -189,12 +179,9 @@ def make_fifo(tar: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "two checkpoints": lambda tar: add(tar, "checkpoints/ckpt-7/state.json"),
-    "a long name": lambda tar: add(tar, f"checkpoints/ckpt-7/{300 * 'x'}"),
     "a hole": add_hole,
     "compressed": zip_up,
     "a FIFO": make_fifo,
-    "another config": lambda tar: pack_again(tar, "config.json", "[1]"),
     "short": lambda tar: tar.write_bytes(tar.read_bytes()[:3000]),
     "changed": lambda tar: tar.write_bytes(re.sub(rb"\d \d \d", b"7 7 7", tar.read_bytes())),
     "outside": lambda tar: add(tar, "../metrics.csv"),
@@ -308,21 +295,6 @@ def test_the_end_waits_for_the_last_checkpoint_but_not_for_ever(
     assert ("does not have the last checkpoint" in caplog.text) == stopped
 
 
-def test_a_mirror_that_another_process_writes_is_left_alone(
-    copied: Copied, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    """Such as the run on a machine that took over: the later checkpoints are its."""
-    copied.checkpoint(1)
-    wait_until(lambda: not copied.uploads.busy)
-    successor = Run(tmp_path / "successor")
-    send(str(copied.share), successor.logdir, successor.checkpoint(4))
-    copied.checkpoint(2)
-    wait_until(lambda: "No more checkpoints are copied" in caplog.text)
-    copied.checkpoint(3)
-    time.sleep(0.3)
-    assert frames_in(copied.share) == [10, 40]
-
-
 def test_an_unusable_mirror_is_refused_before_anything_starts(
     run_here: Any, tmp_path: Path
 ) -> None:
@@ -332,16 +304,12 @@ def test_an_unusable_mirror_is_refused_before_anything_starts(
         f"{tmp_path}/file/run",
         "nobody@127.0.0.1:runs/x",
         "sftp://nobody@127.0.0.1:9/runs/x",
-        "gs://bucket/run",
         "ftpx://host/runs",
     ):
         code, _, err = run_here(*CARTPOLE, f"--logdir={logdir}", f"--mirror={mirror}")
         assert code == 2
         assert err.startswith(f"run_experiment.py: --mirror={mirror}: "), err
         assert err.count("\n") == 1
-    flags = ("--workers_csv_path=w.csv", "--fresh", "--mirror=/mnt/x")
-    code, _, err = run_here(*CARTPOLE, *flags)
-    assert (code, err.count("\n")) == (2, 1) and "--fresh: " in err
     assert not (logdir / "config.json").exists()
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import suites
 from tests.helpers.runs import PROJECT
 
 
@@ -68,17 +66,7 @@ def test_with_consent_it_is_imported(foreign: Path, consent: str) -> None:
     assert "no such level" in printed
 
 
-def test_a_given_flag_counts_even_if_it_is_the_default(foreign: Path) -> None:
-    """Not the run's level, then, but the one that was asked for."""
-    default = EnvironmentConfig().level_name
-    status, printed, imported = run(
-        foreign, "--mode=test", f"--level_name={default}", "--agent_name=auto"
-    )
-    assert (status, imported) == (2, False)
-    assert printed.strip().endswith("holds no checkpoint to test")
-
-
-@pytest.mark.parametrize(("answer", "expected"), [(b"y\n", True), (b"\n", False), (b"\x04", False)])
+@pytest.mark.parametrize(("answer", "expected"), [(b"y\n", True), (b"\n", False)])
 def test_on_a_terminal_the_user_is_asked(foreign: Path, answer: bytes, expected: bool) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, answer)
@@ -87,19 +75,3 @@ def test_on_a_terminal_the_user_is_asked(foreign: Path, answer: bytes, expected:
     os.close(theirs)
     assert (status, imported) == (2, expected)
     assert "imports someones_levels, whose code runs here. Import? [y/N]" in printed
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("CartPole-v1", []),
-        ("PongNoFrameskip-v4,ALE/Breakout-v5", []),
-        ("procgen:coinrun", []),
-        ("retro:Airstriker-Genesis-v0", []),
-        ("a.b:Level-v0,CartPole-v1", ["a.b"]),
-        ("gym:Level-v0", []),
-        ("gym:c:Level-v0", ["c"]),
-    ],
-)
-def test_what_a_name_imports(name: str, expected: list[str]) -> None:
-    assert suites.modules(EnvironmentConfig(level_name=name)) == expected

@@ -169,15 +169,6 @@ def test_another_torso_is_refused_with_the_flags_that_would_fit(tmp_path):
         assert line.startswith(f"--start_from={checkpoint}: ") and name in line
 
 
-def test_q_values_lose_the_other_runs_unit_but_not_their_size(tmp_path):
-    flags = {"algorithm": "pqn", "heads": "q_values"}
-    old, new = Run(SPEC, **flags), Run(SPEC, **{**flags, "value_normalization": "none"})
-    old.agent.q_heads.set_unit(tf.constant(30.0), tf.constant(6.0))
-    new.start_from(old.save(tmp_path))
-    assert float(new.agent.q_heads.std) == 1.0
-    assert_equal_outputs(old, new)
-
-
 SIGNATURE = signature_of(resolved_config(**PLAIN), SPEC)
 
 
@@ -217,12 +208,9 @@ def test_what_holds_no_whole_checkpoint_is_refused_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     "state",
     [
-        {"identity": {}},
         {"identity": [1]},
-        {"identity": SIGNATURE | {"agent_name": "NoAgent"}},
         {"identity": SIGNATURE | {"agent_name": ["MLPAgent"]}},
         {"identity": SIGNATURE | {"level_name": "\x1b[2J"}},
-        {"identity": {name: value for name, value in SIGNATURE.items() if name != "heads"}},
         {"counters": None},
         {"counters": {"environment_frames": float("inf")}},
     ],
