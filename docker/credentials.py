@@ -17,26 +17,19 @@ from impala_tf.transport import credentials
 
 
 def ensure(learner: Path, actor: Path) -> bool:
-    """Fills both folders, unless they already hold certificates of one run; returns whether it did.
-
-    Raises:
-      ConfigError: a folder cannot be written.
-    """
+    """Fills both folders, unless they hold certificates of one run; returns whether it did."""
     if _usable(learner, actor):
         return False
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "credentials"
         certificates.create(made)
-        try:
-            for folder, names in (
-                (learner, certificates.LEARNER_FILES),
-                (actor, certificates.ACTOR_FILES),
-            ):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                for name in names:
-                    replace_file(folder / name, (made / name).read_bytes())
-        except OSError as error:
-            raise ConfigError(f"{error.filename}: {error.strerror}") from error
+        for folder, names in (
+            (learner, certificates.LEARNER_FILES),
+            (actor, certificates.ACTOR_FILES),
+        ):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in names:
+                replace_file(folder / name, (made / name).read_bytes())
     return True
 
 
@@ -55,11 +48,7 @@ def main(arguments: list[str]) -> int:
         print("usage: credentials.py LEARNER_FOLDER ACTOR_FOLDER", file=sys.stderr)
         return 2
     learner, actor = map(Path, arguments)
-    try:
-        made = ensure(learner, actor)
-    except ConfigError as error:
-        print(*error.problems, sep="\n", file=sys.stderr)
-        return 2
+    made = ensure(learner, actor)
     print(f"{learner}, {actor}: {'created' if made else 'usable already, left unchanged'}")
     return 0
 

@@ -6,36 +6,23 @@ import csv
 import math
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from unittest import mock
 
+import population
 import pytest
-from population import Member, changed, first_generation, next_generation
+from population import Member, changed, next_generation
 
 from impala_tf.studies.child_runs import SearchedFlag
-from tests.helpers.runs import PROJECT
-from tests.helpers.waiting import wait_until
+from tests.helpers.logdirs import rows, write_run
 
 RATE = SearchedFlag("learning_rate", 1e-4, 1e-2, is_log=True, is_int=False)
 LENGTH = SearchedFlag("unroll_length", 2, 30, is_log=False, is_int=True)
 SPACE = (RATE, LENGTH)
 
 
-def command(folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "sandbox/population.py", f"--folder={folder}", *words]
-
-
 def draws() -> list[random.Random]:
     return [random.Random(seed) for seed in range(200)]
-
-
-def test_members_begin_anywhere_in_the_range_of_each_flag() -> None:
-    members = [first_generation(1, SPACE, draw)[0] for draw in draws()]
-    rates, lengths = zip(*(member.values for member in members), strict=True)
-    assert 1e-4 <= min(rates) < 2e-4 and 8e-3 < max(rates) <= 1e-2
-    assert 70 < sum(rate < 1e-3 for rate in rates) < 130  # half of a logarithmic range
-    assert set(lengths) == set(range(2, 31))
 
 
 def test_the_worst_quarter_continues_with_the_best_quarters_networks_and_changed_flags() -> None:
@@ -69,53 +56,35 @@ def test_a_member_that_failed_always_continues_with_one_that_did_not() -> None:
         assert [member.parent for member in next_generation(members, SPACE, draw)] == [3, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--search=learning_rate=1e-4..1e-3", "--", "--seed=3"], "--seed: population.py gives it"),
-        (["--search=unroll_length=0..40", "--", "--level_name=CartPole-v1"], "--unroll_length=0"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_trains(
-    tmp_path: Path, words: list[str], problem: str
+def test_an_interrupted_population_resumes_and_shows_what_led_to_its_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "population"
-    done = subprocess.run(command(folder, *words), cwd=PROJECT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert problem in done.stderr
-    assert not folder.exists()
+    """The runs are stand-ins, whose return is their member's number."""
+    started: list[dict[str, str]] = []
 
+    def start(flags: list[str], output: Path) -> mock.Mock:
+        given = dict(flag.removeprefix("--").split("=") for flag in flags)
+        started.append(given)
+        points = rows((0, 0, 0), (4000, 1, int(output.parent.name)))
+        curve = [{**row, "learner_updates": 9, "episodes": 5} for row in points]
+        write_run(Path(given["logdir"]), curve)
+        if len(started) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return mock.Mock(**{"wait.return_value": 0})
 
-def test_an_interrupted_population_resumes_and_shows_what_led_to_its_best(tmp_path: Path) -> None:
-    folder = tmp_path / "population"
-    words = command(
-        folder, "--members=2", "--generations=2", "--search=learning_rate=log:1e-4..1e-2", "--",
-        "--level_name=CartPole-v1", "--total_environment_frames=12000", "--num_actors=1",
-        "--metrics_interval_s=1",
-    )  # fmt: skip
-    table = folder / "population.csv"
-    first = subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
-    try:
-        wait_until(lambda: table.exists() and table.read_text().count("\n") > 1, 240)
-        before = table.read_text()
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=100)
-    finally:
-        first.kill()
-    assert first.returncode == 1
-    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
-    assert table.read_text().startswith(before)
-    with table.open(newline="") as file:
-        members = list(csv.DictReader(file))
-    assert [(row["generation"], row["member"]) for row in members] == [
-        ("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")
-    ]  # fmt: skip
-    copied = [row for row in members if row["parent"] != row["member"]]
-    assert len(copied) == 1  # the worse one of the first generation
-    log = (folder / "2" / copied[0]["member"] / "output.txt").read_text()
-    assert f"starting from {folder}/1/{copied[0]['parent']}/checkpoints/" in log
-    with (folder / "best.csv").open(newline="") as file:
-        frames = [int(row["environment_frames"]) for row in csv.DictReader(file)]
-    assert frames == sorted(frames) and frames[-1] >= 24_000
-    assert "what led to the best:" in done.stdout
+    monkeypatch.setattr(population, "start", start)
+    words = [f"--folder={tmp_path}", "--members=2", "--generations=2",
+             "--search=learning_rate=log:1e-4..1e-2", "--", "--level_name=CartPole-v1"]  # fmt: skip
+    with pytest.raises(SystemExit, match="stopped; the same command resumes from here"):
+        population.main(words)
+    assert population.main(words) == 0
+    runs = [str(Path(given["logdir"]).relative_to(tmp_path)) for given in started]
+    assert runs == ["1/1", "1/2", "1/2", "2/1", "2/2"]
+    # The worse one of the first generation continues with the better one.
+    assert [given.get("start_from") for given in started[2:]] == [None, *[f"{tmp_path}/1/2"] * 2]
+    with (tmp_path / "population.csv").open(newline="") as file:
+        members = [(row["generation"], row["member"]) for row in csv.DictReader(file)]
+    assert members == [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]
+    with (tmp_path / "best.csv").open(newline="") as file:
+        assert [row["environment_frames"] for row in csv.DictReader(file)][-1] == "8000"
+    assert "what led to the best:" in capsys.readouterr().out

@@ -16,7 +16,11 @@ from tests.test_commands_in_docs import ALL, words_of
 # A role of a run, a run that is not there, a mounted share, or a game whose ROM is the user's.
 _ELSEWHERE = re.compile(r"--(job_name|join|start_from|mirror|config|help)\b|retro:Pong")
 SHORT = ("--level_name=CartPole-v1", "--total_environment_frames=4000", "--num_actors=1")
-COMMANDS = dict.fromkeys(tuple(words_of(line)) for _, line in ALL if not _ELSEWHERE.search(line))
+COMMANDS = dict.fromkeys(
+    tuple(words_of(line))
+    for page, line in ALL
+    if not page.startswith("sandbox") and not _ELSEWHERE.search(line)  # those are records
+)
 RUNS = [words for words in COMMANDS if words[:2] == ("impala", "train")]
 _AFTERWARDS = ("test", "report", "export", "describe", "completion")
 AFTERWARDS = {  # one of those that differ in a folder alone

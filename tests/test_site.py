@@ -24,7 +24,7 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
         (tmp_path / "docs" / name / "index.html").read_text()
         for name in ("reference", "flags", "metrics")
     )
-    assert "Unroll" in reference and reference.index("run.train") < reference.index("run.Run")
+    assert "Unroll" in reference
     assert all(f"<code>--{name}</code>" in flags for name in FLAGS)
     assert all(f"<code>{name}</code>" in metrics for name in METRICS)
     assert not (tmp_path / "sandbox" / "atari").exists()  # records are no pages

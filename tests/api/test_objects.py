@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 import impala_tf as impala
-from impala_tf.algorithms import appo
 from impala_tf.api import objects
 from impala_tf.api.objects import Objects
 from impala_tf.logdir import Logdir
-from tests.helpers import arguments, own_algorithm
+from tests.helpers import arguments
 from tests.helpers.runs import PROJECT
 
 ASKS = """
@@ -33,20 +32,19 @@ import sys
 from impala_tf.config import plug_ins
 print(plug_ins.load("level_name", sys.argv[1])())
 """
+SAID = "of the script"
+BESIDE = {
+    "sub/beside.py": f"def level(): return {SAID!r}\n",
+    "sub/train.py": f"import functools, beside\nmake = functools.partial(beside.level)\n{ASKS}",
+}
+SAME_NAME = {
+    "train.py": "def make(): return 'of the folder'\n",
+    "sub/train.py": f"def make(): return {SAID!r}\n{ASKS}",
+}
 
 
-def told_by_a_process(folder: Path, *script: str) -> str:
-    """Returns what the object of a script, called in a process of a run, returns.
-
-    Args:
-      folder: the current one.
-      script: what Python runs; it ends with ASKS.
-    """
-    name, variables = json.loads(_python(folder, {}, *script))
-    return _python(folder, variables, "-P", "-c", CHILD, name)
-
-
-def _python(folder: Path, variables: dict[str, str], *words: str) -> str:
+def printed_by(folder: Path, variables: dict[str, str], *words: str) -> str:
+    """Returns what Python prints in a folder."""
     done = subprocess.run(
         [sys.executable, *words],
         capture_output=True,
@@ -59,47 +57,16 @@ def _python(folder: Path, variables: dict[str, str], *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_what_is_made_from_a_module_beside_the_script_is_found(tmp_path: Path) -> None:
-    (tmp_path / "proj").mkdir()
-    (tmp_path / "proj" / "beside.py").write_text("def level(): return 'of beside'\n")
-    made = ASKS.replace(", make)", ", functools.partial(beside.level))")
-    (tmp_path / "proj" / "train.py").write_text(f"import functools, beside\n{made}")
-    assert told_by_a_process(tmp_path, "proj/train.py") == "of beside"
-
-
-def test_what_standard_input_defines_is_written(tmp_path: Path) -> None:
-    """As a notebook does. An instance keeps what it was made with."""
-    text = "class Adds:\n  def __init__(self, n): self.n = n\n  def __call__(self): return self.n\n"
-    assert told_by_a_process(tmp_path, "-c", f"{text}\nmake = Adds(3)\n{ASKS}") == "3"
-
-
-def test_a_script_trains_its_own_level_though_the_folder_has_a_file_of_its_name(
-    tmp_path: Path,
+@pytest.mark.parametrize("files", [BESIDE, SAME_NAME], ids=["beside it", "of a name that is there"])
+def test_processes_of_a_run_find_the_level_of_its_script(
+    tmp_path: Path, files: dict[str, str]
 ) -> None:
-    """Otherwise another level is trained, and nobody is told."""
+    """Otherwise another level may be trained, and nobody is told."""
     (tmp_path / "sub").mkdir()
-    (tmp_path / "train.py").write_text("def make(): return 'of the folder'\n")
-    (tmp_path / "sub" / "train.py").write_text(f"def make(): return 'of the script'\n{ASKS}")
-    assert told_by_a_process(tmp_path, "sub/train.py") == "of the script"
-
-
-def test_an_object_of_a_module_that_runs_is_found(tmp_path: Path) -> None:
-    """Also where it imports its neighbours only when it is called."""
-    text = "def make():\n    from .beside import answer\n    return answer\n"
-    (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "beside.py").write_text("answer = 'of pkg'\n")
-    (tmp_path / "pkg" / "train.py").write_text(f"{text}{ASKS}")
-    assert told_by_a_process(tmp_path, "-m", "pkg.train") == "of pkg"
-
-
-def test_what_modules_have_is_named_as_on_the_command_line() -> None:
-    own = Objects()
-    assert own.name("algorithm", appo.ALGORITHM) == "appo"
-    record = own_algorithm.WAITS
-    assert own.name("algorithm", record) == "tests.helpers.own_algorithm:WAITS"
-    assert own.name("callbacks", impala.Callback) == "impala_tf.callbacks:Callback"
-    made = [own.name("callbacks", impala.Callback()) for _ in range(2)]
-    assert len({*made}) == 2  # each is written, with its own state
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    name, variables = json.loads(printed_by(tmp_path, {}, "sub/train.py"))
+    assert printed_by(tmp_path, variables, "-P", "-c", CHILD, name) == SAID
 
 
 def test_what_cannot_be_written_is_refused_by_its_name() -> None:

@@ -2,65 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 
 import impala_tf as impala
-from impala_tf.api import run as runs
 from impala_tf.config import Config
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status_file
 from tests.helpers.statuses import a_status
 
-KILLED = "the learner failed: killed by SIGKILL"
+
+def ended_run(folder: Path, failure: str = "") -> impala.Run:
+    """Returns a run whose processes have ended; the learner told nothing of that."""
+    logdir = Logdir(folder)
+    status_file.write_status(logdir.status(), a_status(state="training"))
+    training = mock.Mock(logdir=logdir, is_complete=False, end_reason="", config=Config())
+    training.follow.return_value = failure
+    return impala.Run(training, show=False)
 
 
-class Ended:
-    """A training whose processes have ended; the learner told nothing of that.
-
-    Args:
-      folder: the run's.
-      failure: why it failed; '': it did not.
-      told: the last state that the learner told.
-    """
-
-    is_complete, end_reason, frames = False, "", 0
-    config = Config()
-
-    def __init__(self, folder: Path, failure: str, told: str = "training") -> None:
-        self.logdir = Logdir(folder)
-        self.spec = SimpleNamespace(level_name="CartPole-v1")
-        self._failure = failure
-        status_file.write_status(self.logdir.status(), a_status(state=told))
-
-    def follow(self, *given: Any) -> str:
-        return self._failure
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *given: None
-
-
-@pytest.mark.parametrize(
-    ("failure", "told", "expected"),
-    [
-        (KILLED, "training", "failed"),
-        ("", "training", "stopped"),  # a second interrupt killed it
-        ("", "stopping", "stopped"),
-        ("", "done", "done"),
-        ("", "failed", "failed"),
-    ],
-)
-def test_a_run_that_is_over_never_says_that_it_trains(
-    tmp_path: Path, failure: str, told: str, expected: str
-) -> None:
+def test_a_run_that_is_over_never_says_that_it_trains(tmp_path: Path) -> None:
     """Who waits for another state would wait for ever: a killed learner leaves the last one."""
-    training: Any = Ended(tmp_path, failure, told)
-    run = runs.Run(training, show=False)
-    with contextlib.suppress(impala.RunFailed):
+    run = ended_run(tmp_path)
+    assert run.wait()  # a second interrupt killed it
+    assert run.progress.state == "stopped"
+    run = ended_run(tmp_path, "the learner failed: killed by SIGKILL")
+    with pytest.raises(impala.RunFailed, match="killed by SIGKILL"):
         run.wait()
-    assert run.progress.state == expected
-    assert repr(run) == f"Run({str(tmp_path)!r}, {expected})"
+    assert run.progress.state == "failed"
+    assert repr(run) == f"Run({str(tmp_path)!r}, failed)"
+
+
+def test_metrics_and_evaluations_are_tables_with_and_without_pandas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    run = ended_run(tmp_path)
+    assert run.evaluations() is None
+    head = "environment_frames,episode_return_mean"
+    (tmp_path / "metrics.csv").write_text(f"{head}\n200,\n400,9.5\n12")  # is being written
+    rows = "environment_frames,played,return_mean\n200,unseen levels,9.5\n"
+    (tmp_path / "evaluation.csv").write_text(rows)
+    table = run.metrics()
+    assert isinstance(table, pandas.DataFrame)
+    assert table["environment_frames"].tolist() == [200, 400]
+    assert table["episode_return_mean"].dropna().tolist() == [9.5]
+    assert list(run.evaluations()["played"]) == ["unseen levels"]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    plain = run.metrics()
+    assert isinstance(plain, np.recarray)
+    np.testing.assert_array_equal(plain.episode_return_mean, [np.nan, 9.5])

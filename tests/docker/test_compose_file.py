@@ -35,59 +35,38 @@ PROCESSES = {
 }
 
 
-def words(service: dict) -> list[str]:
-    return shlex.split(service["command"])
-
-
 def given_to(name: str) -> configs.Given:
-    role, *given = words(PROCESSES[name])
+    role, *given = shlex.split(PROCESSES[name]["command"])
     return command_line.parse([f"--job_name={role}", *["--join"] * (role == "learner"), *given])
 
 
-@pytest.mark.parametrize("name", PROCESSES)
-def test_the_flags_of_every_service_are_valid(name):
-    given = given_to(name)
-    assert given["level_name"] == environment()["LEVEL_NAME"]
-    for host in configs.split(given["learner_hosts"]):
-        assert host.partition(":")[0] in SERVICES
-
-
-def test_all_processes_belong_to_the_same_run():
-    digests = {configs.wire_digest(configs.resolve(given_to(name), "atari")) for name in PROCESSES}
-    assert len(digests) == 1
-
-
 @pytest.mark.parametrize("profile", ["one-learner", "two-learners"])
-def test_every_learner_of_a_profile_has_actors_and_one_profile_is_the_default(profile):
-    members = {n: s for n, s in PROCESSES.items() if s["profiles"] == [profile]}
-    hosts = {given_to(name)["learner_hosts"] for name in members if name.startswith("actor")}
+def test_a_profile_is_one_run_in_which_every_learner_has_actors(profile):
+    members = {n: given_to(n) for n, s in PROCESSES.items() if s["profiles"] == [profile]}
+    digests = {configs.wire_digest(configs.resolve(each, "atari")) for each in members.values()}
+    assert len(digests) == 1
+    assert {each["level_name"] for each in members.values()} == {environment()["LEVEL_NAME"]}
     learners = [name for name in members if name.startswith("learner")]
+    hosts = {each["learner_hosts"] for name, each in members.items() if name not in learners}
     assert hosts == {f"{name}:8001" for name in learners}
     for name in learners:
-        given = given_to(name)
-        assert configs.split(given["learner_hosts"])[given["task"]] == f"{name}:8001"
-    assert environment()["COMPOSE_PROFILES"] == "one-learner"
+        assert configs.split(members[name]["learner_hosts"])[members[name]["task"]] in hosts
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_processes_are_isolated_and_see_only_their_own_credentials(name):
-    service = PROCESSES[name]
-    role = words(service)[0]
+    service, role = PROCESSES[name], name.partition("-")[0]
     in_a_group = name in ("learner-0", "learner-1")
     assert list(service["networks"]) == ["training", *["learners"] * in_a_group]
     assert "ports" not in service and "network_mode" not in service
     assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
     mounted = {volume.split(":")[0] for volume in service["volumes"]}
-    expected = {f"{role}-credentials"} | ({"runs"} if role == "learner" else set())
-    assert mounted == expected
+    assert mounted == {f"{role}-credentials"} | ({"runs"} if role == "learner" else set())
     assert given_to(name)["credentials"] == f"/credentials/{role}"
     assert service["restart"].startswith("on-failure")
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_level_that_forks_or_leaks_does_not_harm_the_machine(name):
-    assert 0 < SERVICES[name]["pids_limit"] < 10_000
-    assert re.fullmatch(r"\d+g", SERVICES[name]["mem_limit"])
+    # A level that forks or leaks does not harm the machine.
+    assert 0 < service["pids_limit"] < 10_000
+    assert re.fullmatch(r"\d+g", service["mem_limit"])
 
 
 def test_only_tensorboard_is_published_and_only_on_this_machine():
@@ -95,5 +74,4 @@ def test_only_tensorboard_is_published_and_only_on_this_machine():
     assert set(published) == {"tensorboard"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
     assert "training" not in SERVICES["tensorboard"]["networks"]
-    assert compose()["networks"]["training"]["internal"] is True
-    assert compose()["networks"]["learners"]["internal"] is True
+    assert all(compose()["networks"][name]["internal"] for name in ("training", "learners"))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 import subprocess
 import time
-import urllib.request
 
 import pytest
 
-from tests.helpers.compose import Cluster, check_engine, copy_project, docker
+from tests.helpers.compose import Cluster, copy_project, docker
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500), pytest.mark.xdist_group("docker")]
@@ -23,13 +20,11 @@ FLAGS = (
     "--batch_size=8 --envs_per_actor=8 --checkpoint_interval_s=5"
     " --metrics_interval_s=5 --total_environment_frames=1000000000"
 )
-ORDINARY_USER = 1000
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A copy of the project, with its images built."""
-    check_engine()
     folder = copy_project(tmp_path_factory.mktemp("docker") / "project")
     Cluster(folder, "impala-tests").compose("build", timeout_s=1400)
     return folder
@@ -79,15 +74,6 @@ def health_of(cluster: Cluster, service: str) -> set[str]:
     return {state["Health"]["Status"] for state in found}
 
 
-def assert_one_curve(cluster: Cluster) -> None:
-    """Asserts that time, frames and updates increase from row to row, despite all interruptions."""
-    found = list(csv.DictReader(io.StringIO(cluster.read(f"{PONG}/metrics.csv"))))
-    assert found
-    for column in ("wall_time_s", "environment_frames", "learner_updates"):
-        values = [float(row[column]) for row in found]
-        assert values == sorted(set(values)), column
-
-
 # --- images ---
 
 
@@ -108,14 +94,10 @@ def test_images_run_unprivileged_and_have_no_compiler_pip_or_added_authorities(p
         "id -u; touch /opt/impala_tf/x 2>&1; command -v gcc g++ cmake pip;"
         "ls /usr/local/share/ca-certificates /etc/ssl/certs/ca-certificates.crt 2>/dev/null"
     )
-    done = subprocess.run(
-        ["docker", "run", "--rm", "--entrypoint=sh", image, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    command = ["docker", "run", "--rm", "--entrypoint=sh", image, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     uid, refused, *others = done.stdout.splitlines()
-    assert int(uid) == ORDINARY_USER
+    assert uid == "1000"
     assert "Permission denied" in refused
     assert others == []
 
@@ -137,33 +119,6 @@ def test_two_actors_train_and_every_container_is_healthy(cluster):
     )
 
 
-def test_only_tensorboard_can_be_reached_and_only_from_this_machine(cluster):
-    for service in ("learner", "actor"):
-        for container in cluster.containers(service, "running"):
-            settings = cluster.inspect(container)["NetworkSettings"]
-            assert not any((settings["Ports"] or {}).values())
-            (network,) = settings["Networks"]
-            assert docker("network", "inspect", "-f", "{{.Internal}}", network) == "true"
-    (board,) = cluster.containers("tensorboard", "running")
-    bound = [b for ports in cluster.inspect(board)["NetworkSettings"]["Ports"].values()
-             for b in ports or ()]  # fmt: skip
-    port = cluster.settings["TENSORBOARD_PORT"]
-    assert bound == [{"HostIp": "127.0.0.1", "HostPort": port}]
-    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
-    assert b"TensorBoard" in page.read()
-
-
-def test_learner_and_actors_see_only_their_own_credentials(cluster):
-    for role in ("learner", "actor"):
-        container = cluster.containers(role, "running")[0]
-        listed = docker("exec", container, "ls", "/credentials/learner", "/credentials/actor")
-        other = {"learner": "actor", "actor": "learner"}[role]
-        assert f"{role}.key" in listed
-        assert f"{other}.key" not in listed
-        key = docker("exec", container, "stat", "-c", "%u %a", f"/credentials/{role}/{role}.key")
-        assert key == f"{ORDINARY_USER} 600"
-
-
 def test_actors_can_be_added_during_training(cluster):
     cluster.up("--scale", "actor=4", "actor")
 
@@ -179,31 +134,25 @@ def test_a_failed_actor_is_restarted(cluster):
     container = cluster.containers("actor", "running")[0]
     # The container ends with its actor, and so does this command, in the middle of its work: its
     # status says nothing.
-    subprocess.run(
-        ["docker", "exec", container, "python", "-c",
-         "import os; [os.kill(int(p), 9) for p in os.listdir('/proc') if p.isdigit()"
-         " and int(p) not in (1, os.getpid())]"],
-        timeout=240,
-    )  # fmt: skip
-    wait_for(
-        "restart", lambda: cluster.inspect(container)["RestartCount"] == 1, 60,
-        lambda: docker("logs", "--tail=20", container),
-    )  # fmt: skip
+    script = """import os
+for folder in os.listdir("/proc"):
+    if folder.isdigit() and int(folder) not in (1, os.getpid()):
+        os.kill(int(folder), 9)"""
+    subprocess.run(["docker", "exec", container, "python", "-c", script], timeout=240)
+    wait_for("restart", lambda: cluster.inspect(container)["RestartCount"] == 1, 60)
     wait_for("actor", lambda: container in cluster.containers("actor", "running"), 60)
     wait_for_frames(cluster, 5_000)
 
 
 def test_a_killed_learner_resumes_from_its_checkpoint(cluster):
     wait_for_frames(cluster, 5_000)
-    (learner,) = cluster.containers("learner", "running")
-    docker("kill", learner)
+    docker("kill", *cluster.containers("learner", "running"))
     kept = cluster.status(PONG)["checkpoint"]["environment_frames"]
     assert kept > 0
     cluster.up("learner")
     wait_for_frames(cluster, 5_000)
     resumed = re.findall(r"resuming from \S+, ([\d,]+) frames", cluster.logs("learner"))
     assert int(resumed[-1].replace(",", "")) >= kept
-    assert_one_curve(cluster)
 
 
 def test_stopping_takes_some_seconds_and_writes_a_checkpoint(cluster):
@@ -228,11 +177,9 @@ def test_stopping_takes_some_seconds_and_writes_a_checkpoint(cluster):
 def test_down_and_up_again_loses_nothing(cluster):
     kept = frames(cluster)
     cluster.compose("down")
-    assert cluster.containers("learner") == cluster.containers("actor") == []
     cluster.up()
     wait_for("training", lambda: frames(cluster) > kept, 240, lambda: cluster.logs("learner"))
     assert f"resuming from {PONG}/checkpoints/" in cluster.logs("learner")
-    assert_one_curve(cluster)
     cluster.compose("down")  # the containers of the next test need the processor
 
 
@@ -248,13 +195,6 @@ for port in map(int, sys.argv[2:]):
         if one.connect_ex((sys.argv[1], port)) == 0:
             found.append(port)
 print(found)
-"""
-_RESOLVES = """
-import socket, sys
-try:
-    print(bool(socket.gethostbyname(sys.argv[1])))
-except OSError:
-    print(False)
 """
 
 
@@ -276,15 +216,14 @@ def test_two_learners_finish_and_are_not_restarted(project):
         FLAGS="--total_environment_frames=1000000 --metrics_interval_s=2",
     )
     names = ("learner-0", "learner-1", "actor-of-0", "actor-of-1")
+
+    def logs() -> str:
+        return cluster.logs("learner-0")[-3000:] + cluster.logs("learner-1")[-3000:]
+
     try:
         cluster.up()
+        wait_for("status", lambda: cluster.status(logdir).get("state") == "training", 200, logs)
         assert not cluster.containers("learner") and not cluster.containers("actor")
-        wait_for(
-            "training",
-            lambda: cluster.status(logdir).get("state") == "training",
-            200,
-            lambda: cluster.logs("learner-0")[-3000:] + cluster.logs("learner-1")[-3000:],
-        )
         (actor,) = cluster.containers("actor-of-0", "running")
         for learner in ("learner-0", "learner-1"):
             (container,) = cluster.containers(learner, "running")
@@ -292,13 +231,12 @@ def test_two_learners_finish_and_are_not_restarted(project):
             assert len(ports) > 2, "Gloo listens on several"
             reached = docker("exec", actor, "python", "-c", _OPEN_PORTS, learner, *ports)
             assert reached == "[8001]", "actors reach more than the port for actors"
-        unknown = docker("exec", actor, "python", "-c", _RESOLVES, "learner-0.group")
-        assert unknown == "False"
+        script = (
+            "getent hosts learner-0 >/dev/null && ! getent hosts learner-0.group && echo unknown"
+        )
+        assert docker("exec", actor, "sh", "-c", script) == "unknown"
         wait_for(
-            "end",
-            lambda: all(cluster.containers(name, "exited") for name in names),
-            400,
-            lambda: cluster.logs("learner-0")[-3000:] + cluster.logs("learner-1")[-3000:],
+            "end", lambda: all(cluster.containers(each, "exited") for each in names), 400, logs
         )
         time.sleep(2)  # longer than Docker waits before a first restart
         for name in names:
@@ -306,11 +244,8 @@ def test_two_learners_finish_and_are_not_restarted(project):
             found = cluster.inspect(container)
             assert (found["State"]["ExitCode"], found["RestartCount"]) == (0, 0), name
         status = cluster.status(logdir)
-        assert status["state"] == "done"
+        assert (status["state"], len(status["actors"])) == ("done", 1), "each has its own actor"
         assert status["environment_frames"] >= 1_000_000
-        # Each learner has its own actor.
-        assert len(status["actors"]) == 1
-        other = cluster.read(f"{logdir}/status-1.json")
-        assert '"state": "done"' in other
+        assert '"state": "done"' in cluster.read(f"{logdir}/status-1.json")
     finally:
         cluster.remove()

@@ -9,7 +9,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from impala_tf import config as configs
 from impala_tf.cluster.engines import places
 from impala_tf.config import Given, command_line
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES
@@ -60,7 +59,6 @@ def fits(selector: dict[str, str], role: str) -> bool:
 def test_every_object_matches_the_schema_of_kubernetes() -> None:
     assert [each["kind"] for each in DOCUMENTS][-2:] == ["Job", "Job"], "they start the run"
     for each in DOCUMENTS:
-        assert each["metadata"]["labels"] == {"impala-tf/run": "pong"}
         kubernetes_validate.validate(each, VERSION, strict=True)
 
 
@@ -69,39 +67,28 @@ def test_learners_have_the_names_that_all_pods_are_given() -> None:
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
     assert fits(service["selector"], "learner") and not fits(service["selector"], "actor")
     assert pod("learner")["subdomain"] == "pong"
-    (port,) = service["ports"]
     (listens,) = container("learner")["ports"]
-    assert port["targetPort"] == listens["name"] and port["port"] == listens["containerPort"]
-    size = job("learner")["completions"]
-    names = [f"pong-learner-{index}.pong:{port['port']}" for index in range(size)]
+    name = f"pong-learner-0.pong:{listens['containerPort']}"
     for role in ROLES:
-        assert given_to(role, 0)["learner_hosts"].split(",") == names
+        assert given_to(role, 0)["learner_hosts"] == name
 
 
-def test_learner_and_actors_belong_to_the_same_run() -> None:
-    first, second = (
-        configs.wire_digest(configs.resolve(given_to(role, 0), "image")) for role in ROLES
-    )
-    assert first == second
+def test_the_number_of_actors_is_that_of_their_pods() -> None:
     found = given_to("actor", 3)
     assert (found["job_name"], found["task"]) == ("actor", 3)
     assert found["num_actors"] == found["actors_per_node"] * job("actor")["completions"]
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_job_ends_with_the_run_and_outlives_its_machines(role: str) -> None:
+def test_a_job_outlives_its_machines_and_ends_with_wrong_flags(role: str) -> None:
     spec = job(role)
-    assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"]
-    assert pod(role)["restartPolicy"] == "Never", "podFailurePolicy needs it"
     assert pod(role)["terminationGracePeriodSeconds"] > STOP_TIMEOUT_S
     drained, left, refused = spec["podFailurePolicy"]["rules"]
     assert (drained["action"], left["action"], refused["action"]) == ("Ignore", "Ignore", "FailJob")
     assert drained["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
     assert left["onExitCodes"] == {"containerName": role, "operator": "In", "values": [75]}
-    assert refused["onExitCodes"]["values"] == [2], "wrong flags do not get right by a restart"
-    (over,) = spec["successPolicy"]["rules"]
-    assert over == ({"succeededIndexes": "0"} if role == "learner" else {"succeededCount": 1})
+    assert refused["onExitCodes"]["values"] == [2]
     assert given_to(role, 0)["idle_exit_minutes"] == 60, "no actor waits for ever"
 
 
@@ -109,8 +96,7 @@ def test_only_this_runs_pods_can_reach_the_learners() -> None:
     closed = document("NetworkPolicy", "pong-closed")["spec"]
     assert all(fits(closed["podSelector"]["matchLabels"], role) for role in ROLES)
     assert closed["policyTypes"] == ["Ingress"] and "ingress" not in closed
-    policies = [each for each in DOCUMENTS if each["kind"] == "NetworkPolicy"]
-    assert len(policies) == 3
+    assert len([each for each in DOCUMENTS if each["kind"] == "NetworkPolicy"]) == 3
     for role, name in (("actor", "pong-actors"), ("learner", "pong-learners")):
         opened = document("NetworkPolicy", name)["spec"]
         to = opened["podSelector"]["matchLabels"]
@@ -119,24 +105,17 @@ def test_only_this_runs_pods_can_reach_the_learners() -> None:
         (source,) = rule["from"]
         of = source["podSelector"]["matchLabels"]
         assert [each for each in ROLES if fits(of, each)] == [role] and "impala-tf/run" in of
-    (rule,) = document("NetworkPolicy", "pong-actors")["spec"]["ingress"]
-    (listens,) = container("learner")["ports"]
-    assert rule["ports"] == [{"protocol": "TCP", "port": listens["containerPort"]}]
 
 
 @pytest.mark.parametrize(("role", "files"), [("learner", LEARNER_FILES), ("actor", ACTOR_FILES)])
 def test_each_role_gets_only_its_own_credentials(role: str, files: tuple[str, ...]) -> None:
-    volumes = {volume["name"]: volume for volume in pod(role)["volumes"]}
-    secrets = [v["secret"]["secretName"] for v in volumes.values() if "secret" in v]
-    assert secrets == [f"pong-{role}"]
+    volumes = pod(role)["volumes"]
+    assert [v["secret"]["secretName"] for v in volumes if "secret" in v] == [f"pong-{role}"]
     (copies,) = pod(role)["initContainers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in copies["volumeMounts"]}
     install, mode, target, *paths = copies["command"]
     assert (install, mode) == ("install", "--mode=600")
     assert target == f"--target-directory={mounts['credentials']}"
     assert {*paths} == {f"{mounts['secret']}/{name}" for name in files}
-    assert volumes["credentials"]["emptyDir"]["medium"] == "Memory"
-    assert given_to(role, 0)["credentials"] == mounts["credentials"]
     used = {mount["name"]: mount["mountPath"] for mount in container(role)["volumeMounts"]}
-    assert used["credentials"] == mounts["credentials"]
-    assert used["tmp"] == "/tmp"
+    assert given_to(role, 0)["credentials"] == used["credentials"] == mounts["credentials"]

@@ -1,9 +1,8 @@
-"""Code of the user's own: the examples train, and what is wrong is one line, with status 2."""
+"""Code of the user's own: the examples train, and what is broken is named, with status 2."""
 
 from __future__ import annotations
 
 import csv
-import shlex
 import shutil
 
 import pytest
@@ -23,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def train(start, folder, *flags, frames=30_000, status=0):
+def train(start, folder, *flags, frames=10_000, status=0):
     run = start(*RUN, f"--total_environment_frames={frames}", "--logdir=run", *flags, cwd=folder)
     code, out, err = run.wait()
     log = folder / "run" / "processes" / "learner-0.log"
@@ -45,108 +44,49 @@ def test_a_level_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     assert batches[-1] > 0
     log = (folder / "run" / "processes" / "learner-0.log").read_text()
     assert "the run had " in log
+    (folder / "own_callback.py").unlink()  # who plays it need not trust the callbacks' module
     # Without a terminal, consent has to be a flag: the run names modules.
     tested = ("--mode=test", "--logdir=run", "--test_num_episodes=2")
     code, _, err = start(*tested, cwd=folder).wait()
     assert code == 2
-    assert "it imports the Python module own_algorithm" in err
+    assert "it imports the Python module own_algorithm" in err and "own_callback" not in err
     code, out, err = start(*tested, "--trust_level_module", cwd=folder).wait()
     assert code == 0, err
     assert "2 games, sampled actions: mean" in out
     assert '{"length": 8} wrapped by own_level:Impatient' in " ".join(out.split())
 
 
-STOPS = """
-from impala_tf.callbacks import Callback
-
-class Stops(Callback):
-    def on_row(self, row):
-        self.stop()
-"""
-
-
-def test_a_callback_ends_a_run_which_plays_without_it(start, folder):
-    """So the command that evaluates it need not trust the callback's module."""
-    (folder / "stops.py").write_text(STOPS)
-    out, _ = train(start, folder, "--callbacks=stops:Stops", frames=1_000_000)
-    assert "\n--callbacks: Stops has called stop()\ndone: " in out
-    (line,) = [line for line in out.splitlines() if line.startswith("to evaluate:")]
-    assert "--trust_level_module" not in line
-    (folder / "stops.py").unlink()
-    flags = [word for word in shlex.split(line) if word.startswith("--")]
-    flags = ["--mode=test", "--test_num_episodes=2", *(flag for flag in flags if flag != "--video")]
-    code, played, err = start(*flags, cwd=folder).wait()
-    assert code == 0, err
-    assert "2 games, sampled actions: mean" in played
-
-
-BROKEN = """
+RAISES = """
 from impala_tf.callbacks import Callback
 
 class Raises(Callback):
     def on_row(self, row):
         raise RuntimeError("no room")
-
-class Unmade(Callback):
-    def __init__(self):
-        raise RuntimeError("no room")
-
-class Other:
-    pass
-"""
-BROKEN_TORSOS = """
-import sonnet as snt
-import tensorflow as tf
-
-class Flat(snt.Module):
-    def __call__(self, observation):
-        return tf.reduce_sum(observation)
-
-class Other:
-    pass
 """
 
 
 def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
-    (folder / "broken.py").write_text(BROKEN)
+    (folder / "broken.py").write_text(RAISES)
     _, err = train(start, folder, "--callbacks=broken:Raises", frames=1_000_000, status=2)
     assert "--callbacks: Raises.on_row raised" in err
     assert "RuntimeError: no room" in (folder / "run" / "processes" / "learner-0.log").read_text()
     assert len(list((folder / "run" / "checkpoints").glob("ckpt-*"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("flag", "problem"),
-    [
-        ("--callbacks=broken", "'broken' is not module:Class, such as my_module:MyCallback"),
-        ("--callbacks=broken:Other", "must be a subclass of impala_tf.callbacks.Callback"),
-        ("--callbacks=broken:Unmade", "raised RuntimeError: no room (broken.py, line 10)"),
-        ("--algorithm=broken:Other", "must be a record impala_tf.config.algorithms.Algorithm, but"),
-    ],
-)
-def test_what_is_wrong_is_one_line(run_here, folder, flag, problem):
-    (folder / "broken.py").write_text(BROKEN)
-    code, _, err = run_here(*RUN, "--logdir=run", flag)
-    (line,) = err.splitlines()
-    assert (code, line.startswith(f"run_experiment.py: {flag}: ")) == (2, True), line
-    assert problem in line
-    assert not (folder / "run").exists()
+FLAT = """
+import sonnet as snt
+import tensorflow as tf
+
+class Flat(snt.Module):
+    def __call__(self, observation):
+        return tf.reduce_sum(observation)
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        (
-            "broken_torsos:Flat",
-            "must return float32 [B, features], but for [B, 4] with B=2 returned",
-        ),
-        ("broken_torsos:Other", "must make a sonnet.Module, not a Other"),
-    ],
-)
-def test_a_torso_that_cannot_be_used_is_one_line(start, folder, name, problem):
+def test_a_torso_of_a_wrong_shape_is_one_line(start, folder):
     """The learner finds that, since the process that starts it does not load TensorFlow."""
-    (folder / "broken_torsos.py").write_text(BROKEN_TORSOS)
-    _, err = train(start, folder, f"--agent_name={name}", status=2)
+    (folder / "flat.py").write_text(FLAT)
+    _, err = train(start, folder, "--agent_name=flat:Flat", status=2)
     (line,) = err.splitlines()
-    assert line.startswith(f"run_experiment.py: --agent_name={name}: "), line
-    assert problem in line
+    assert line.startswith("run_experiment.py: --agent_name=flat:Flat: "), line
+    assert "must return float32 [B, features], but for [B, 4] with B=2 returned" in line

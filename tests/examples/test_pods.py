@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
 
 from impala_tf.cluster import join
-from impala_tf.config import ConfigError
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, Run, status
 
@@ -38,7 +38,8 @@ def arguments(role: str, folder: Path, port: int) -> list[str]:
     return [word.replace("pong-learner-0.pong:8001", f"127.0.0.1:{port}") for word in words]
 
 
-def health(temporary: Path) -> str:
+def health(temporary: Path) -> tuple[int, str]:
+    """Returns what an image's HEALTHCHECK says: its status and its line."""
     done = subprocess.run(
         [sys.executable, HEALTH],
         env={**os.environ, "TMPDIR": str(temporary)},
@@ -46,7 +47,7 @@ def health(temporary: Path) -> str:
         text=True,
         timeout=240,
     )
-    return done.stdout.strip()
+    return done.returncode, done.stdout.strip()
 
 
 def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
@@ -69,10 +70,11 @@ def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
         variables = {"JOB_COMPLETION_INDEX": "0", "TMPDIR": str(temporary)}
         words = [*arguments(role, tmp_path, port), *own]
         pods[role] = start(*words, environment=variables, script=[ENTRY])
+    assert health(tmp_path) == (1, "no learner or actor was started in this container")
     logdir = tmp_path / "learner" / "runs" / "pong"
     pods["learner"].wait_until(lambda: status(logdir).get("environment_frames", 0) > 2000)
     for role, pod in pods.items():
-        assert health(tmp_path / role / "tmp") == "healthy"
+        assert health(tmp_path / role / "tmp") == (0, "healthy")
         pod.process.terminate()
     for pod in pods.values():
         ended, out, err = pod.wait()
@@ -82,19 +84,9 @@ def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
 
 def test_a_learner_waits_until_its_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """DNS learns the name of a pod after it has started."""
-    asked: list[str] = []
-
-    def getaddrinfo(host: str, port: None) -> list[object]:
-        asked.append(host)
-        if len(asked) < 3:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return []
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    answers = mock.Mock(side_effect=[unknown, unknown, []])
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
     monkeypatch.setattr(join, "_POLL_S", 0.01)
     join._await_name("p-learner-0.p:8001")
-    assert asked == ["p-learner-0.p"] * 3
-    asked.clear()
-    monkeypatch.setattr(join, "_PATIENCE_S", -1.0)
-    with pytest.raises(ConfigError, match=r"p-learner-0\.p: Name or service not known"):
-        join._await_name("p-learner-0.p:8001")
+    assert answers.call_count == 3

@@ -41,23 +41,13 @@ class Node:
         tmux.mkdir(mode=0o700)
         self.home = folder / "home"
         self.home.mkdir()
-        more = [f"ListenAddress {address}", f"SetEnv TMUX_TMPDIR={tmux} HOME={self.home}",
-                "LogLevel VERBOSE"]  # fmt: skip
+        more = [f"ListenAddress {address}", f"SetEnv TMUX_TMPDIR={tmux} HOME={self.home}"]
         text = configuration(folder, 22, self.host_key, authorized_keys, more)
         self._config.write_text(text)
 
     @property
     def workdir(self):
         return self.folder / "work"
-
-    @property
-    def commands(self):
-        """The number of commands that were sent to it so far."""
-        return self.log.read_text().count("Starting session: command")
-
-    @property
-    def log(self):
-        return self.folder / "sshd.log"
 
     def boot(self):
         wait_until(lambda: not self.answers())  # What ran before it is gone.
@@ -66,7 +56,7 @@ class Node:
         command = ["ip", "netns", "exec", self.space, "unshare", "--pid", "--fork", "--kill-child",
                    "--mount-proc", "sh", "-c", _BOOT, "sh", str(boot_id), _sshd(),
                    str(self._config)]  # fmt: skip
-        with self.log.open("ab") as log:
+        with (self.folder / "sshd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log)
 
     def shut_down(self):

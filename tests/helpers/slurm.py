@@ -27,7 +27,6 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
-MpiDefault=none
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -37,19 +36,12 @@ SlurmdLogFile={folder}/slurmd-%n.log
 SlurmctldDebug=verbose
 SlurmdDebug=verbose
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_interval=2,bf_continue
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
 SlurmdTimeout=6
-KillWait=30
-OverTimeLimit=0
-InactiveLimit=0
 SlurmdParameters=config_overrides
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 NodeName={nodes} NodeHostname={host} Port=[{first_port}-{last_port}] CPUs=2 State=UNKNOWN
 PartitionName=all Nodes={nodes} Default=YES MaxTime=INFINITE State=UP
 """

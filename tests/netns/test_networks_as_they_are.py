@@ -1,6 +1,5 @@
 """Runs of real actors and learners over NAT, jump hosts, cut links, and machines that reboot."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -9,7 +8,8 @@ import time
 import pytest
 
 from tests.helpers.netns import hidden_node, know, network_of
-from tests.helpers.runs import PROJECT
+from tests.helpers.runs import PROJECT, status
+from tests.helpers.runs import rows as rows_of
 from tests.helpers.waiting import wait_until
 
 pytestmark = [
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 TUNNEL = "10.213.79"
 """The network inside WireGuard."""
-HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,envs,workdir,python"
+HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_username,envs,workdir,python"
 FLAGS = ("--level_name=tests.helpers.worlds:CalmCartPole-v1", "--batch_size=4",
          "--total_environment_frames=1000000000", "--checkpoint_interval_s=2",
          "--metrics_interval_s=1")  # fmt: skip
@@ -43,29 +43,27 @@ def copy_project(node):
 class Launched:
     """An attached launcher; its logdir on every machine is WORKDIR/runs."""
 
-    def __init__(self, tmp_path, rows, *flags):
-        self.folder = tmp_path
-        self.csv = tmp_path / "w.csv"
-        self.csv.write_text("\n".join([HEADER, *rows]) + "\n")
-        here = tmp_path / "here"
-        here.mkdir()
-        self.output = tmp_path / "output"
+    def __init__(self, folder, rows):
+        self._here = folder / "here"
+        self._here.mkdir()
+        csv = folder / "w.csv"
+        csv.write_text("\n".join([HEADER, *rows]) + "\n")
+        self.output = folder / "output"
         with self.output.open("wb") as file:
             self._process = subprocess.Popen(
                 [sys.executable, str(PROJECT / "run_experiment.py"), "--logdir=runs",
-                 f"--workers_csv_path={self.csv}", *FLAGS, *flags],
-                cwd=here, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                 f"--workers_csv_path={csv}", *FLAGS],
+                cwd=self._here, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        self._here = here
 
     def wait_for(self, *texts):
         """Waits until the launcher has printed these texts."""
         self.wait_until(lambda: all(text in self.output.read_text() for text in texts))
 
-    def wait_until(self, condition, timeout_s=240):
+    def wait_until(self, condition):
         """Waits until `condition()` is true; fails if the launcher ends before."""
-        wait_until(lambda: condition() or self._process.poll() is not None, timeout_s,
-                   explain=self.output.read_text)  # fmt: skip
+        is_over = self._process.poll
+        wait_until(lambda: condition() or is_over() is not None, explain=self.output.read_text)
         assert self._process.poll() is None, self.output.read_text()
 
     def frontend(self, *words):
@@ -84,43 +82,43 @@ class Launched:
 
 @pytest.fixture
 def launched(network, tmp_path):
-    """Launches a run with these rows and flags; it is stopped at the end."""
+    """Launches a run with these rows; it is stopped at the end."""
     runs = []
     for node in network[0]:
-        shutil.rmtree(node.workdir / "runs", ignore_errors=True)
-
-    def launch(rows, *flags):
-        runs.append(Launched(tmp_path, rows, *flags))
-        return runs[-1]
-
-    yield launch
+        shutil.rmtree(logdir(node), ignore_errors=True)
+    yield lambda rows: runs.append(Launched(tmp_path, rows)) or runs[-1]
     for run in runs:
         run.stop()
 
 
-def row(job, node, ssh_host="", ssh_port="", ip="", envs=4):
-    port, envs = ("8001", "") if job == "learner" else ("", envs)
-    return (f"{job},{ip or node.address},{port},-1,{ssh_host},{ssh_port},root,{envs},"
+def row(job, node, ssh_host="", ip=""):
+    port, envs = ("8001", "") if job == "learner" else ("", 4)
+    return (f"{job},{ip or node.address},{port},-1,{ssh_host},root,{envs},"
             f"{node.workdir},{sys.executable}")  # fmt: skip
 
 
-def status(learner):
-    path = learner.workdir / "runs" / "status.json"
-    return json.loads(path.read_text()) if path.exists() else {"actors": [], "agent_steps": 0}
+def logdir(node):
+    return node.workdir / "runs"
 
 
 def trains_with(learner, *names):
     """Tells whether a learner has had an unroll of each of these actors in the last seconds."""
-    seen = status(learner)
+    seen = status(logdir(learner))
     recent = seen.get("updated_unix_s", 0) - 3
-    return set(names) <= {a["name"] for a in seen["actors"] if a["last_contact_unix_s"] > recent}
+    actors = seen.get("actors", ())
+    return set(names) <= {a["name"] for a in actors if a["last_contact_unix_s"] > recent}
+
+
+def frames(learner):
+    """Returns the frames in the newest row of a learner's metrics; 0 if there is none."""
+    found = rows_of(logdir(learner))
+    return int(found[-1]["environment_frames"]) if found else 0
 
 
 def test_machines_that_are_cut_off_or_reboot(network, home, launched):
     (first, second, third), _ = network
     know(home / "known_hosts", network[0])
-    rows = [row("learner", first), row("actor", second), row("actor", third)]
-    run = launched(rows)
+    run = launched([row("learner", first), row("actor", second), row("actor", third)])
     run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
 
     second.cut_off()
@@ -145,72 +143,44 @@ def test_machines_that_are_cut_off_or_reboot(network, home, launched):
     run.wait_for(f"{first.address}: its supervisor is there again")
     run.wait_until(
         lambda: (
-            status(first)["updated_unix_s"] > before_unix_s  # else it is from before
+            status(logdir(first))["updated_unix_s"] > before_unix_s  # else it is from before
             and trains_with(first, "actor-0", "actor-1")
         )
     )
-    log = first.workdir / "runs" / "processes" / "learner-0.log"
+    log = logdir(first) / "processes" / "learner-0.log"
     assert "resuming from" in log.read_text(), "the learner began again"
     run.wait_until(lambda: frames(first) > trained)
     shown = run.frontend("status")
     assert shown.count(" running ") == 3, shown
 
 
-def frames(learner):
-    """Returns the frames in the newest row of a learner's metrics; 0 if there is none."""
-    rows = (learner.workdir / "runs" / "metrics.csv").read_text().splitlines()
-    if len(rows) == 1:
-        return 0
-    return int(
-        dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))["environment_frames"]
-    )
-
-
-def test_a_learner_behind_nat(network, home, launched):
+def test_a_learner_behind_nat_and_a_jump_host_whose_bashrc_prints(network, home, launched):
     (gate, _, other), user_key = network
-    with hidden_node(gate, user_key.parent, "behind_nat") as learner:
+    with hidden_node(gate, user_key.parent, "hidden") as learner:
         copy_project(learner)
+        for node in (gate, learner):
+            (node.home / ".bashrc").write_text("echo welcome; echo to this machine >&2\n")
         for rule in (
-            ("PREROUTING", "-d", gate.address, "-p", "tcp", "--dport", "2222",
-             "-j", "DNAT", "--to-destination", f"{learner.address}:22"),
             ("PREROUTING", "-d", gate.address, "-p", "tcp", "--dport", "8001",
              "-j", "DNAT", "--to-destination", f"{learner.address}:8001"),
             ("POSTROUTING", "-o", "eth1", "-j", "MASQUERADE"),
         ):  # fmt: skip
             gate.run("iptables", "-t", "nat", "-A", *rule)
         gate.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
-        know(home / "known_hosts", [other])
-        with (home / "known_hosts").open("a") as file:
-            key = learner.host_key.with_suffix(".pub").read_text()
-            file.write(f"[{gate.address}]:2222 {key}")
-        run = launched([row("learner", learner, ssh_port=2222, ip=gate.address),
+        know(home / "known_hosts", [gate, learner, other])
+        (home / "config").write_text(
+            f"IdentityFile {home}/id_ed25519\n"  # ssh itself looks for keys in the user's home
+            f"Host inside\n  HostName {learner.address}\n  ProxyJump root@{gate.address}\n"
+        )
+        run = launched([row("learner", learner, ssh_host="inside", ip=gate.address),
                         row("actor", other)])  # fmt: skip
         try:
             run.wait_until(lambda: trains_with(learner, "actor-0"))
+            assert "inside" in run.frontend("status")
+            assert "welcome" not in run.frontend("logs", "learner-0")
         finally:
             run.stop()
             gate.run("iptables", "-t", "nat", "-F")
-
-
-def test_an_actor_behind_a_jump_host_whose_bashrc_prints(network, home, launched):
-    (gate, _, _), user_key = network
-    with hidden_node(gate, user_key.parent, "behind_gate") as hidden:
-        copy_project(hidden)
-        for node in (gate, hidden):
-            (node.home / ".bashrc").write_text("echo welcome; echo to this machine >&2\n")
-        know(home / "known_hosts", [gate, hidden])
-        (home / "config").write_text(
-            f"IdentityFile {home}/id_ed25519\n"  # ssh itself looks for keys in the user's home
-            f"Host inside\n  HostName {hidden.address}\n  ProxyJump root@{gate.address}\n"
-        )
-        run = launched([row("learner", gate, ssh_host=gate.address, ip="10.213.78.1"),
-                        row("actor", hidden, ssh_host="inside")])  # fmt: skip
-        try:
-            run.wait_until(lambda: trains_with(gate, "actor-0"))
-            assert "inside" in run.frontend("status")
-            assert "welcome" not in run.frontend("logs", "actor-0")
-        finally:
-            run.stop()
             (gate.home / ".bashrc").unlink()
 
 
@@ -231,19 +201,18 @@ def test_machines_that_share_a_home(network, home, launched):
 def tunnel(network, tmp_path):
     """A WireGuard network of the first two machines; no other TCP passes between them."""
     nodes = network[0][:2]
-    keys = [printed_by("wg", "genkey") for _ in nodes]
-    public = [printed_by("wg", "pubkey", stdin=key) for key in keys]
     names = [f"{node.space}w" for node in nodes]  # They share the folder of WireGuard's sockets.
+    public = []
+    for number, node in enumerate(nodes):
+        key = tmp_path / f"{number}.key"
+        public.append(node.run("sh", "-c", f"wg genkey | tee {key} | wg pubkey").strip())
     for number, (node, name) in enumerate(zip(nodes, names, strict=True)):
         other = 1 - number
-        config = tmp_path / f"{number}.conf"
-        config.write_text(
-            f"[Interface]\nPrivateKey = {keys[number]}\nListenPort = 51820\n[Peer]\n"
-            f"PublicKey = {public[other]}\nEndpoint = {nodes[other].address}:51820\n"
-            f"AllowedIPs = {TUNNEL}.{other + 1}/32\n"
-        )
         node.run("wireguard-go", name)
-        node.run("wg", "setconf", name, str(config))
+        node.run("wg", "set", name, "listen-port", "51820",
+                 "private-key", str(tmp_path / f"{number}.key"),
+                 "peer", public[other], "endpoint", f"{nodes[other].address}:51820",
+                 "allowed-ips", f"{TUNNEL}.{other + 1}/32")  # fmt: skip
         node.run("ip", "address", "add", f"{TUNNEL}.{number + 1}/24", "dev", name)
         node.run("ip", "link", "set", name, "mtu", "1420", "up")
         node.run("iptables", "-A", "INPUT", "-i", "eth0", "-p", "tcp", "-s", nodes[other].address,
@@ -252,11 +221,6 @@ def tunnel(network, tmp_path):
     for node, name in zip(nodes, names, strict=True):
         node.run("ip", "link", "del", name)  # which ends wireguard-go
         node.run("iptables", "-F")
-
-
-def printed_by(*command, stdin=None):
-    done = subprocess.run(command, check=True, capture_output=True, text=True, input=stdin)
-    return done.stdout.strip()
 
 
 def test_learners_average_gradients_through_wireguard(tunnel, network, home, launched):

@@ -1,23 +1,20 @@
-"""A run on three machines, from setup to stop, and refused logins. Needs root and iproute2."""
+"""A run on three machines, from setup to stop. Needs root and iproute2."""
 
 import functools
-import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from impala_tf.cluster.cluster_main import main
 from impala_tf.cluster.node.state import read_state, state_path
-from impala_tf.cluster.plan import NodeSpec
 from impala_tf.cluster.record import load
-from impala_tf.cluster.remote import SshRunner
 from impala_tf.config import Given, user_commands
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.launched_run import submit
 from tests.helpers.netns import HERE, know, network_of
+from tests.helpers.runs import status
 from tests.helpers.sshd import fingerprint
 from tests.helpers.waiting import wait_until
 
@@ -51,26 +48,20 @@ def write_csv(path, nodes):
     return path
 
 
-def processes_on(node):
-    spec = NodeSpec(
-        node.address, node.address, False, "/", "python3", "/", node.address, 22, "root"
-    )
-    runner = SshRunner(spec)
-    try:
-        return runner.run(["ps", "-e", "-ww", "-o", "args="]).text
-    finally:
-        runner.close()
-
-
 def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd, monkeypatch):
     nodes, _ = network
     csv, logdir = write_csv(tmp_path / "w.csv", nodes), tmp_path / "here" / "runs"
     logdir.parent.mkdir()
     monkeypatch.chdir(logdir.parent)
     monkeypatch.setenv("COLUMNS", "300")
-    know(home / "known_hosts", nodes)
     flag = f"--workers_csv_path={csv}"
 
+    assert main(["setup", flag]) == 1
+    refused = printed(capfd)
+    for node in nodes:  # all are reported together
+        assert f"{node.address}: unknown host key" in refused, refused
+        assert fingerprint(node.host_key) in refused
+    know(home / "known_hosts", nodes)
     assert main(["doctor", flag, "--logdir=runs"]) == 1
     set_up = user_commands.frontend("setup")
     assert f"{nodes[0].workdir}: no such folder; run {set_up}" in printed(capfd)
@@ -83,27 +74,26 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
         reached = f"{nodes[caller].address} reaches {nodes[listener].address}:8001 ok"
         assert reached in found, found
 
-    config = Given().replace(
-        workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
-    )  # fmt: skip
+    config = Given().replace(workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING)
     assert submit(config, Display) == 0, capfd.readouterr().err
     logdirs = [node.workdir / "runs" for node in nodes]
     actors_of = (["actor-0", "actor-2"], ["actor-1", "actor-3"])
     try:
         for rank, name in enumerate(("status.json", "status-1.json")):
-            wait_until(functools.partial(sees, logdirs[rank] / name, actors_of[rank]), 300)
+            wait_until(functools.partial(sees, logdirs[rank], name, actors_of[rank]), 300)
         capfd.readouterr()
         assert main(["status", "--logdir=runs"]) == 0
-        status = printed(capfd)
+        shown = printed(capfd)
         for name in ("learner-0", "learner-1", *actors_of[0], *actors_of[1]):
-            assert f"\n{name} " in f"\n{status}"
-        assert status.count(" running ") == 6
+            assert f"\n{name} " in f"\n{shown}"
+        assert shown.count(" running ") == 6
         assert main(["logs", "actor-2", "--logdir=runs"]) == 0
         private = list((logdirs[2] / "credentials").iterdir())
         assert sorted(path.name for path in private) == ["actor.key", "actor.pem", "ca.pem"]
         assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
         stolen = shutil.copytree(logdirs[2] / "credentials", tmp_path / "stolen")
-        (actor,) = load(Path("runs")).plan.on(find_node(Path("runs"), nodes[2]))
+        plan = load(logdir).plan
+        (actor,) = plan.on(next(each for each in plan.nodes if each.address == nodes[2].address))
         assert main(["revoke", nodes[2].address, "--logdir=runs"]) == 0, capfd.readouterr().err
         thief = subprocess.run(
             ["ip", "netns", "exec", nodes[2].space, sys.executable, *actor.arguments,
@@ -113,62 +103,31 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
         assert thief.returncode == 2, thief.stderr
         assert f"its certificate, {nodes[2].address} " in thief.stderr
         assert "was revoked" in thief.stderr
-        before = agent_steps(logdirs[0])
-        wait_until(lambda: agent_steps(logdirs[0]) > before + 1000)
+        before = status(logdirs[0])["agent_steps"]
+        wait_until(lambda: status(logdirs[0])["agent_steps"] > before + 1000)
         assert main(["stop", "--logdir=runs"]) == 0, capfd.readouterr().err
     finally:
         main(["stop", "--logdir=runs"])
     for node in nodes:
-        assert "run_experiment" not in processes_on(node)
-        assert "tmux" not in processes_on(node)
+        left = " ".join(node.processes())
+        assert "run_experiment" not in left and "tmux" not in left
     assert any((logdirs[0] / "checkpoints").iterdir()), "no checkpoint was written at the end"
     found = [read_state(state_path(logdir, "node-here"))]
     for node, folder in zip(nodes, logdirs, strict=True):
         found.append(read_state(state_path(folder, f"node-{node.address}")))
     states = {name: state for each in found if each for name, state in each.processes.items()}
     assert len(states) == 6
-    ends = {name: (state.state, state.exit_status) for name, state in states.items()}
-    for rank in range(2):  # They stop together, so one may finish before it is told to stop.
-        assert ends.pop(f"learner-{rank}") in (("stopped", 0), ("finished", 0))
     # It may have been refused before it was told to stop.
-    assert ends.pop(actor.name) in (("stopped", 0), ("stopped", 2), ("refused", 2))
-    assert set(ends.values()) <= {("stopped", 0), ("finished", 0)}, ends
+    assert states.pop(actor.name).exit_status in (0, 2)
+    ends = {(state.state, state.exit_status) for state in states.values()}
+    assert ends <= {("stopped", 0), ("finished", 0)}, states
 
 
-def find_node(logdir, node):
-    return next(each for each in load(logdir).plan.nodes if each.address == node.address)
-
-
-def agent_steps(logdir):
-    return json.loads((logdir / "status.json").read_text())["agent_steps"]
-
-
-def sees(path, names):
+def sees(logdir, name, actors):
     """Tells whether a learner's status names exactly these actors."""
-    if not path.exists():
-        return False
-    return sorted(actor["name"] for actor in json.loads(path.read_text())["actors"]) == names
+    return sorted(actor["name"] for actor in status(logdir, name).get("actors", ())) == actors
 
 
 def printed(capfd):
     """Returns what was printed since the last call, with one space between columns of tables."""
     return "\n".join(" ".join(line.split()) for line in capfd.readouterr().out.splitlines())
-
-
-def test_all_unknown_machines_are_reported_together(network, home, tmp_path, capfd):
-    nodes, _ = network
-    csv = write_csv(tmp_path / "w.csv", nodes)
-    assert launch(csv, tmp_path) == 1
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 3
-    for node, line in zip(nodes, said, strict=True):
-        assert line.startswith(f"{node.address}: unknown host key")
-        assert fingerprint(node.host_key) in line
-    assert not (home / "known_hosts").exists()
-
-
-def launch(csv, tmp_path, **flags):
-    config = Given().replace(
-        workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
-    )
-    return submit(config, Display)

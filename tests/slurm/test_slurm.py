@@ -14,7 +14,7 @@ from tests.helpers.submitted import Submitted, printed_by
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
-FOREVER = 100_000_000
+FOREVER = "--total_environment_frames=100000000"
 LEVEL = "tests.helpers.worlds:CalmCartPole-v1"
 
 
@@ -42,11 +42,10 @@ class Job(Submitted):
         path = self.logdir / f"slurm-{self.number}.out"
         return path.read_text() if path.exists() else ""
 
-    def explain(self) -> str:
-        return self.output()
+    explain = output
 
-    def wait_for(self, text: str, timeout_s: float = 240) -> None:
-        wait_until(lambda: text in self.output(), timeout_s, what=text, explain=self.output)
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.output(), what=text, explain=self.output)
 
     def wait_until_over(self) -> None:
         def is_over() -> bool:
@@ -74,9 +73,7 @@ def test_a_run_goes_to_its_end(slurm: Slurm, tmp_path: Path) -> None:
 
 
 def test_a_lost_node_starts_the_job_again_and_the_run_resumes(slurm: Slurm, tmp_path: Path) -> None:
-    frames = f"--total_environment_frames={FOREVER}"
-    often = "--checkpoint_interval_s=2"
-    run = Job(slurm, tmp_path / "run", "--slurm_actors=2", frames, often)
+    run = Job(slurm, tmp_path / "run", "--slurm_actors=2", FOREVER, "--checkpoint_interval_s=2")
     run.wait_for_frames()
     node = slurm.nodes[2]
     slurm.kill(node)
@@ -93,13 +90,12 @@ def test_a_time_limit_ends_in_a_checkpoint_and_the_run_resumes(
     slurm: Slurm, tmp_path: Path
 ) -> None:
     """Then a stop ends it for good."""
-    frames = f"--total_environment_frames={FOREVER}"
     # Two minutes before the end, the learner is told, or up to one before that: here after one or
     # two. So there is a minute after the resume before it is told again.
     run = Job(
-        slurm, tmp_path / "run", frames, "--slurm_options=--time=4", "--checkpoint_interval_s=999"
+        slurm, tmp_path / "run", FOREVER, "--slurm_options=--time=4", "--checkpoint_interval_s=999"
     )
-    run.wait_for("stopped at ", timeout_s=240)
+    run.wait_for("stopped at ")
     first = int(re.findall(r"stopped at ([\d,]+) frames", run.output())[0].replace(",", ""))
     assert first > 0
     run.wait_for(f"resuming from {run.logdir}/checkpoints")
