@@ -115,3 +115,12 @@ def test_a_step_is_along_the_mean_of_half_the_squared_errors() -> None:
     assert float(stats.gradient_norm) == pytest.approx(
         float(tf.linalg.global_norm(gradients)), rel=1e-4
     )
+
+
+def test_nothing_is_learned_from_a_masked_minibatch() -> None:
+    """Of several learners, one may have nothing."""
+    step = step_of()
+    moments = step.trackables()["value_moments"].variables
+    before = [each.numpy() for each in moments]
+    assert stats_of(step, step.masked(SPEC)).gradient_norm == 0.0
+    assert [each.numpy() for each in moments] == before

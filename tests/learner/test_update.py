@@ -175,7 +175,7 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     assert learner.environment_frames == 4 * learner.agent_steps
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "ppo", "pqn"])
+@pytest.mark.parametrize("algorithm", ["impala", "ppo"])
 def test_a_learner_without_a_batch_applies_the_step_of_the_others(algorithm: str) -> None:
     """Otherwise it would have another network from then on, and so would its actors."""
     settings = config(
