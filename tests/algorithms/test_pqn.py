@@ -14,10 +14,9 @@ from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.policy_step import time_major
 from impala_tf.learner.q_step import QStats, UnrollQStep
-from impala_tf.learner.update import Learner
 from impala_tf.types import Unroll
 from tests.helpers.samples import randomize, resolved_config, vector_spec
-from tests.helpers.unrolls import random_unrolls, rewarding_unrolls
+from tests.helpers.unrolls import random_unrolls
 
 B, T, A = 8, 9, 3
 SPEC = vector_spec(size=A, num_actions=A)
@@ -125,19 +124,3 @@ def test_nothing_is_learned_from_a_masked_minibatch() -> None:
     before = [each.numpy() for each in moments]
     assert stats_of(step, step.masked(SPEC)).gradient_norm == 0.0
     assert [each.numpy() for each in moments] == before
-
-
-@pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
-def test_it_learns_which_action_is_rewarded(agent_name: str) -> None:
-    """The observation shows the right action."""
-    config = resolved_config(
-        **{**USUAL, "agent_name": agent_name, "learning_rate": 0.01, "discounting": 0.0}
-    )
-    tf.random.set_seed(0)
-    learner = Learner(agent_of(config.agent, SPEC), SPEC, config, LearnerGroup())
-    rng, specs = np.random.default_rng(0), unroll_specs(learner.agent, SPEC, T)
-    for seed in range(30):
-        batch = rewarding_unrolls(random_unrolls(specs, B, seed), rng)
-        stats = learner.update(tf.nest.map_structure(tf.constant, batch))
-    assert learner.learner_updates == 30 * 2 * 2, "two epochs of two minibatches"
-    assert stats.td_error_mean < 0.15

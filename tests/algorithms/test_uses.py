@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tree
 
-from impala_tf.config import algorithm
-from impala_tf.learner import batch_uses
 from impala_tf.learner.batch_uses import BatchUses, Epochs, Ring
 from impala_tf.types import Unroll
-from tests.helpers.samples import resolved_config, vector_spec
 
 B = 6
 
@@ -69,9 +64,16 @@ def test_a_ring_remembers_how_many_learners_had_a_batch_then() -> None:
 
 
 def test_every_epoch_uses_every_unroll_once_in_another_order() -> None:
-    uses = Epochs(lambda unrolls: (unrolls.parameter_version * 2,), 3, 2, seed=1)
+    """What is prepared is that of the policy before the first step."""
+    calls: list[Unroll] = []
+
+    def prepare(unrolls: Unroll) -> tuple[tf.Tensor]:
+        calls.append(unrolls)
+        return (unrolls.parameter_version * 2,)
+
+    uses = Epochs(prepare, 3, 2, seed=1)
     found = [each for each, _ in uses.arrival(batch(1), 1)]
-    assert len(found) == 6
+    assert len(found) == 6 and len(calls) == 1
     rows = [each.unrolls.parameter_version.numpy() for each in found if each is not None]
     epochs = [np.concatenate(rows[k : k + 2]) for k in (0, 2, 4)]
     for epoch in epochs:
@@ -80,51 +82,4 @@ def test_every_epoch_uses_every_unroll_once_in_another_order() -> None:
     for each in found:
         assert each is not None
         np.testing.assert_array_equal(each.prepared[0], 2 * each.unrolls.parameter_version)
-
-
-def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps() -> None:
-    """Advantages are those of the policy before the first step."""
-    calls: list[Unroll] = []
-
-    def prepare(unrolls: Unroll) -> tuple[()]:
-        calls.append(unrolls)
-        return ()
-
-    uses = Epochs(prepare, 2, 3, seed=1)
-    assert len(list(uses.arrival(batch(1), 2))) == 6
-    assert len(calls) == 1
-    assert list(uses.arrival(None, 1)) == [(None, 1)] * 6
-
-
-@pytest.mark.parametrize("uses", [Epochs(lambda unrolls: (), 2, 3, seed=1), Ring(2, 3)])
-def test_a_batch_is_copied_to_a_gpu_once(uses: BatchUses, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every minibatch of ppo copied the whole batch again."""
-    arrived, there = batch(1), batch(2)
-    copied: list[Unroll] = []
-
-    def put(nest: Unroll) -> Unroll:
-        copied.append(nest)
-        return there
-
-    monkeypatch.setattr(batch_uses, "put", put)
-    for each, _ in uses.arrival(arrived, 1):
-        assert each is not None and min(each.unrolls.parameter_version) >= 200
-    assert len(copied) == 1 and copied[0] is arrived
-    assert list(uses.arrival(None, 1))[0] == (None, 1)
-    assert len(copied) == 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "steps"),
-    [
-        ({"algorithm": "impala", "updates_per_batch": 3}, 3),
-        ({"algorithm": "appo", "updates_per_batch": 3, "ring_batches": 5}, 1),  # a new ring
-        ({"algorithm": "ppo", "updates_per_batch": 3, "minibatches": 2, "batch_size": B}, 6),
-    ],
-)
-def test_the_flags_decide(flags: dict[str, Any], steps: int) -> None:
-    step = SimpleNamespace(prepare=lambda unrolls: ())
-    uses = algorithm(flags["algorithm"]).uses(step, vector_spec(), resolved_config(**flags))
-    found = [each for each, _ in uses.arrival(batch(1), 1)]
-    assert len(found) == steps
-    tree.assert_same_structure(found[0].unrolls, batch(1))
+    assert list(uses.arrival(None, 1)) == [(None, 1)] * 6, "a learner without one takes all steps"

@@ -35,22 +35,3 @@ def random_unrolls(specs: Specs, count: int, seed: int | Sequence[int] = 0) -> S
     if isinstance(unrolls, Unroll):  # of the only level
         unrolls = unrolls._replace(level=np.zeros_like(unrolls.level))
     return unrolls
-
-
-def rewarding_unrolls(unrolls: Unroll, rng: np.random.Generator) -> Unroll:
-    """Returns these unrolls of endless games whose observations show the action that is rewarded.
-
-    Args:
-      unrolls: arrays [count, ...], with as many floats in an observation as there are actions.
-      rng: draws the right actions.
-    """
-    observation, reward = unrolls.env_outputs.observation, unrolls.env_outputs.reward
-    best = rng.integers(0, observation.shape[-1], reward.shape)
-    never = np.zeros(reward.shape, bool)
-    rewards = np.zeros_like(reward)
-    rewards[:, 1:] = unrolls.agent_outputs.action == best[:, :-1]
-    env_outputs = unrolls.env_outputs._replace(
-        observation=np.eye(observation.shape[-1], dtype=np.float32)[best], reward=rewards,
-        terminated=never, truncated=never, autoreset=never,
-    )  # fmt: skip
-    return unrolls._replace(env_outputs=env_outputs)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -17,14 +16,16 @@ from impala_tf.learner.inference import InferenceService
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import EnvOutput, Nest, ObservationSpec
 from tests.helpers.agents import make_agent
-from tests.helpers.samples import image_spec, vector_spec
+from tests.helpers.samples import vector_spec
 from tests.helpers.unrolls import random_array
 
-SPEC = image_spec((24, 24, 4), 4)
+SPEC = vector_spec()._replace(
+    observation={"where": ObservationSpec("vector", (3,)), "mission": ObservationSpec("text", (6,))}
+)
 PATIENCE_S = 60.0
 
 
-def published(agent: Agent, store: ParameterStore, version: int) -> None:
+def publish(agent: Agent, store: ParameterStore, version: int) -> None:
     """Publishes parameters that depend on the version."""
     rng = np.random.default_rng(version)
     store.publish(
@@ -35,46 +36,38 @@ def published(agent: Agent, store: ParameterStore, version: int) -> None:
 
 @pytest.fixture
 def agent() -> Agent:
-    return make_agent("ResNetLSTMAgent", SPEC)
+    return make_agent("MLPLSTMAgent", SPEC)
 
 
 @pytest.fixture
 def store(agent: Agent) -> ParameterStore:
     store = ParameterStore()
-    published(agent, store, 3)
+    publish(agent, store, 3)
     return store
 
 
 @pytest.fixture
-def serve(store: ParameterStore) -> Iterator[Callable[..., InferenceService]]:
-    services: list[InferenceService] = []
-
-    def start(**settings: Any) -> InferenceService:
-        agent = make_agent("ResNetLSTMAgent", SPEC)
-        services.append(InferenceService(agent, SPEC, store, seed=1, **settings))
-        return services[-1]
-
-    yield start
-    for service in services:
-        service.close()
+def service(store: ParameterStore) -> Iterator[InferenceService]:
+    made = InferenceService(make_agent("MLPLSTMAgent", SPEC), SPEC, store, seed=1, patience_s=5.0)
+    yield made
+    made.close()
 
 
-@pytest.fixture
-def service(serve: Callable[..., InferenceService]) -> InferenceService:
-    return serve()
-
-
-def question(agent: Agent, num_envs: int, seed: int) -> tuple[EnvOutput, Nest]:
+def question(agent: Agent, num_envs: int) -> tuple[EnvOutput, Nest]:
     """Returns a random step and core state [N, ...]."""
     step = tf.nest.map_structure(
         lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype), layout_of(SPEC).step_specs(1)
     )
     core_state = unroll_specs(agent, SPEC, 1).core_state
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(num_envs)
     asked: tuple[EnvOutput, Nest] = tf.nest.map_structure(
         lambda spec: random_array(spec, (num_envs,), rng), (step, core_state)
     )
     return asked
+
+
+def encoded(agent: Agent, asked: tuple[EnvOutput, Nest]) -> list[bytes]:
+    return Codecs(agent.interface, SPEC).question.encode(asked)[1]
 
 
 def own_answer(agent: Agent, store: ParameterStore, asked: tuple[EnvOutput, Nest]) -> Nest:
@@ -91,62 +84,53 @@ def test_each_actor_gets_its_own_answers(
     agent: Agent, store: ParameterStore, service: InferenceService
 ) -> None:
     """Also if they have different numbers of environments, which are no power of two together."""
-    asked = [question(agent, num_envs, num_envs) for num_envs in (2, 3, 1)]
+    asked = [question(agent, num_envs) for num_envs in (2, 3, 1)]
     service.wait_for(lambda: 3)
-    found = Codecs(agent.interface, SPEC)
-    answers = [service.ask(len(one[0].reward), found.question.encode(one)[1]) for one in asked]
+    answers = [service.ask(len(one[0].reward), encoded(agent, one)) for one in asked]
     for one, future in zip(asked, answers, strict=True):
         version, tensors = future.result(PATIENCE_S)
         assert version == 3
-        got, state = found.answer.decode(len(one[0].reward), tensors)
-        logits, own_state = own_answer(agent, store, one)
-        np.testing.assert_allclose(got.policy_logits, logits, rtol=1e-4, atol=1e-5)
+        got, state = Codecs(agent.interface, SPEC).answer.decode(len(one[0].reward), tensors)
+        expected = own_answer(agent, store, one)
         tf.nest.map_structure(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), state, own_state
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+            (got.policy_logits, state),
+            expected,
         )
-        assert got.action.dtype == np.int32
         assert (got.action < SPEC.actions.sizes[0]).all()
-
-
-class Direct:
-    """Asks the service without a network."""
-
-    def __init__(self, service: InferenceService) -> None:
-        self.service = service
-        self.known: list[int] = []
-
-    def infer(
-        self, num_environments: int, tensors: Sequence[bytes], known_version: int
-    ) -> tuple[int, list[bytes]]:
-        self.known.append(known_version)
-        return self.service.ask(num_environments, tensors).result(PATIENCE_S)
 
 
 def test_an_unroll_has_the_version_that_answered_its_first_step(
     agent: Agent, store: ParameterStore, service: InferenceService
 ) -> None:
     """The oldest of the unroll. Later steps are answered with newer parameters at once."""
-    direct = Direct(service)
-    acting = LearnerActing(direct.infer, Codecs(agent.interface, SPEC), waits=True)
-    asked = question(agent, 2, seed=0)
+    known: list[int] = []
+
+    def infer(
+        num_environments: int, tensors: Sequence[bytes], known_version: int
+    ) -> tuple[int, list[bytes]]:
+        known.append(known_version)
+        return service.ask(num_environments, tensors).result(PATIENCE_S)
+
+    acting = LearnerActing(infer, Codecs(agent.interface, SPEC), waits=True)
+    asked = question(agent, 2)
     acting.begin_unroll(lambda: False)
     first, _ = acting.answer(*asked)
-    published(agent, store, 4)
+    publish(agent, store, 4)
     second, _ = acting.answer(*asked)
     assert acting.parameter_version == 3
     assert not np.allclose(first.policy_logits, second.policy_logits)
     acting.begin_unroll(lambda: False)
     acting.answer(*asked)
     assert acting.parameter_version == 4
-    assert direct.known == [-1, -1, 3]  # only what begins an unroll has to be newer
+    assert known == [-1, -1, 3]  # only what begins an unroll has to be newer
 
 
 def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
-    agent: Agent, serve: Callable[..., InferenceService]
+    agent: Agent, service: InferenceService
 ) -> None:
-    service = serve(patience_s=5.0)
     service.wait_for(lambda: 2)
-    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = encoded(agent, question(agent, 1))
     first = service.ask(1, tensors)
     with pytest.raises(TimeoutError):
         first.result(1.0)
@@ -155,36 +139,29 @@ def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
     assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
 
 
-def test_a_broken_question_or_a_lost_actor_spoils_no_other() -> None:
+def test_a_broken_question_or_a_lost_actor_spoils_no_other(
+    agent: Agent, service: InferenceService
+) -> None:
     """A word that does not exist would fail the batch; a lost actor's question is cancelled."""
-    spec = vector_spec()._replace(observation={"mission": ObservationSpec("text", (6,))})
-    agent, store = make_agent("MLPAgent", spec), ParameterStore()
-    published(agent, store, 3)
-    service = InferenceService(make_agent("MLPAgent", spec), spec, store, seed=1)
     service.wait_for(lambda: 3)
-    specs = layout_of(spec).step_specs(1)
-    step = tf.nest.map_structure(lambda each: np.zeros(each.shape, each.dtype), specs)
-    encode = Codecs(agent.interface, spec).question.encode
-    good = encode((step, ()))[1]
-    step.observation["mission"][0, 2] = 5000
-    try:
-        lost, whole, unreadable = (service.ask(n, good) for n in (1, 1, 2))
-        lost.cancel()
-        unknown = service.ask(1, encode((step, ()))[1])
-        with pytest.raises(RefusedUnroll, match="mission, words: from 0 to 5000"):
-            unknown.result(PATIENCE_S)
-        with pytest.raises(DecodeError):
-            unreadable.result(PATIENCE_S)
-        assert whole.result(PATIENCE_S)[0] == 3
-    finally:
-        service.close()
+    asked = question(agent, 1)
+    good = encoded(agent, asked)
+    asked[0].observation["mission"][0, 2] = 5000
+    lost, whole, unreadable = (service.ask(n, good) for n in (1, 1, 2))
+    lost.cancel()
+    unknown = service.ask(1, encoded(agent, asked))
+    with pytest.raises(RefusedUnroll, match="mission, words: from 0 to 5000"):
+        unknown.result(PATIENCE_S)
+    with pytest.raises(DecodeError):
+        unreadable.result(PATIENCE_S)
+    assert whole.result(PATIENCE_S)[0] == 3
 
 
 def test_a_learner_that_stops_leaves_nobody_waiting(
     agent: Agent, service: InferenceService
 ) -> None:
     service.wait_for(lambda: 3)
-    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = encoded(agent, question(agent, 1))
     waiting, lost = service.ask(1, tensors), service.ask(1, tensors)
     lost.cancel()
     service.close()

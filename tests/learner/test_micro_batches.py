@@ -47,10 +47,8 @@ TWO_LEVELS = vector_spec()._replace(tasks=("A-v0", "B-v0"))
 @pytest.mark.parametrize(
     ("spec", "flags"),
     [
-        (vector_spec(), {"preset": "paper"}),
-        (vector_spec(), {"preset": "tuned", "observation_normalization": "elementwise"}),
-        (vector_spec(), {"preset": "tuned", "agent_name": "MLPLSTMAgent"}),
-        (TWO_LEVELS, {"preset": "tuned"}),
+        (vector_spec(), {"preset": "paper", "agent_name": "MLPLSTMAgent"}),
+        (TWO_LEVELS, {"preset": "tuned", "observation_normalization": "elementwise"}),
         (image_spec((20, 20, 4), 4), {"preset": "tuned", "target_update_interval": 2}),
     ],
 )

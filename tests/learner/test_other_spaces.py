@@ -6,27 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.agents.distributions import DiagonalGaussian
-from impala_tf.algorithms import impala
 from impala_tf.config import Given
 from impala_tf.learner.learner_group import LearnerGroup
-from impala_tf.learner.losses import transitions
 from impala_tf.learner.update import Learner
-from impala_tf.types import (
-    ActionSpec,
-    AgentOutput,
-    EnvironmentSpec,
-    EnvOutput,
-    Kind,
-    ObservationSpec,
-)
-from tests.helpers.formulas import paper_advantages, paper_vs
-from tests.helpers.losses import loss_config
+from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 from tests.helpers.unrolls import random_unrolls
 
 VECTOR, IMAGE = ObservationSpec("vector", (3,)), ObservationSpec("image", (7, 7, 3))
@@ -37,7 +24,6 @@ WORLDS: dict[str, tuple[Kind, Any, ActionSpec]] = {
     "several choices": ("vector", VECTOR, ActionSpec("multi_discrete", (3, 4))),
     "several parts": ("image", PARTS, DISCRETE),
     "vectors": ("vector", {"0": VECTOR, "1": VECTOR}, DISCRETE),
-    "small images": ("image", IMAGE, DISCRETE),
     "continuous on images": ("image", IMAGE, ActionSpec("continuous", (1,))),
 }
 
@@ -53,8 +39,8 @@ def learner_of(spec: EnvironmentSpec, **flags: Any) -> Learner:
     ("world", "algorithm", "core"),
     [
         *((world, "appo", "feedforward") for world in WORLDS),
-        *(("continuous", other, "feedforward") for other in ("impala", "ppo")),
-        *((world, "impala", "lstm") for world in ("continuous", "several parts")),
+        ("continuous", "ppo", "lstm"),
+        ("several parts", "impala", "lstm"),
     ],
 )
 def test_an_update_changes_every_variable(world: str, algorithm: str, core: str) -> None:
@@ -72,46 +58,6 @@ def test_an_update_changes_every_variable(world: str, algorithm: str, core: str)
         # Biases of words that no text has, and of units that never fire, may stay.
         if "embed" not in variable.name and "conv" not in variable.name:
             assert np.any(old != variable.numpy()), variable.name
-
-
-def test_vtrace_of_gaussian_policies_equals_the_paper() -> None:
-    """The ratios are those of densities, over all numbers of an action."""
-    T, B, D = 6, 3, 2
-    rng = np.random.default_rng(0)
-    means, log_stds = rng.normal(size=(2, T + 1, B, D)), rng.normal(size=(2, D))
-    logits = [
-        np.concatenate([mean, np.broadcast_to(log_std / 3, mean.shape)], -1)
-        for mean, log_std in zip(means, log_stds, strict=True)
-    ]
-    actions, rewards = rng.normal(size=(T, B, D)), rng.normal(size=(T + 1, B))
-    values = rng.normal(size=(T + 1, B))
-    never = np.zeros((T + 1, B), bool)
-
-    def log_density(logits: np.ndarray) -> np.ndarray:
-        mean, log_std = np.split(logits[:T], 2, axis=-1)
-        found: np.ndarray = scipy.stats.norm(mean, np.exp(log_std)).logpdf(actions).sum(-1)
-        return found
-
-    floats = [tf.constant(each, tf.float32) for each in (*logits, values, rewards, actions)]
-    target, behaviour, baseline, reward, action = floats
-    flags = [tf.constant(never)] * 4
-    config = loss_config(reward_clipping="none", trace_lambda=0.9)
-    steps = transitions(
-        target,
-        baseline,
-        EnvOutput(reward, *flags, observation=(), last_action=()),  # type: ignore[misc]
-        AgentOutput(action, behaviour[:T]),
-        config,
-        DiagonalGaussian(D),
-    )
-    found = impala.estimate(steps, config)
-    log_rhos = log_density(logits[0]) - log_density(logits[1])
-    discounts = np.full((T, B), config.discounting)
-    common = (log_rhos, discounts, rewards[1:], values[:T], values[T])
-    vs = paper_vs(*common, 1.0, 1.0, 0.9)
-    np.testing.assert_allclose(found.value_targets, vs, rtol=1e-4, atol=1e-4)
-    advantages = paper_advantages(*common, vs, 1.0)
-    np.testing.assert_allclose(found.advantages, advantages, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("outside", "entropy_cost", "end"), [(4.0, -10, 2.0), (-7.0, 10, -5.0)])

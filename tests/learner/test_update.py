@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import Agent, agent_of
-from impala_tf.agents.n_step_returns import played_steps
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.gradient_step import dense_gradients
@@ -19,7 +20,7 @@ from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.losses import explained_variance
 from impala_tf.learner.policy_step import time_major
 from impala_tf.learner.update import Learner
-from impala_tf.types import EnvOutput, Unroll
+from impala_tf.types import Unroll
 from tests.helpers.agents import make_agent
 from tests.helpers.learners import SPEC, B, GroupOf, T, batch, config, make, sent
 from tests.helpers.losses import compute
@@ -44,9 +45,9 @@ def global_norm(arrays: list[np.ndarray]) -> float:
 class ByHand:
     """RMSProp after clipping, in NumPy: epsilon inside the root, mean squares that start at 1."""
 
-    def __init__(self, settings: Config, arrays: list[np.ndarray]) -> None:
+    def __init__(self, settings: Config, variables: Sequence[tf.Variable]) -> None:
         self._optimizer = settings.optimizer
-        self._before = [array.astype(np.float64) for array in arrays]
+        self._before = [variable.numpy().astype(np.float64) for variable in variables]
         self._arrays = list(self._before)
         self._squares = [np.ones_like(array) for array in self._arrays]
         self._moments = [np.zeros_like(array) for array in self._arrays]
@@ -65,30 +66,10 @@ class ByHand:
 
     def assert_equals(self, learner: Learner) -> None:
         """Compares the changes: in the arrays themselves, a wrong small step would not show."""
-        for got, expected, before in zip(
-            learner.parameters(), self._arrays, self._before, strict=True
-        ):
-            np.testing.assert_allclose(got - before, expected - before, rtol=2e-3, atol=1e-6)
-
-
-def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None:
-    """Otherwise a run would end early and anneal the learning rate twice as fast."""
-    twice, agent = make("MLPAgent", updates_per_batch=2)
-    once, _ = make("MLPAgent")
-    for theirs, mine in zip(once.parameters_and_slots(), twice.parameters_and_slots(), strict=True):
-        theirs.assign(mine)
-    unrolls = batch(agent)
-    stats = twice.update(unrolls)
-    start = once.counters()
-    first = once.update(unrolls)
-    once.restore_counters(start)  # so that the learning rate is the same for the second step
-    second = once.update(unrolls)
-    counts = (twice.learner_updates, twice.agent_steps, twice.environment_frames)
-    assert counts == (2, played_steps(unrolls), 4 * played_steps(unrolls))
-    assert stats is not None and first is not None and second is not None
-    np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
-    for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+        variables = learner.agent.trainable_variables
+        for variable, expected, before in zip(variables, self._arrays, self._before, strict=True):
+            found = variable.numpy() - before
+            np.testing.assert_allclose(found, expected - before, rtol=2e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +100,12 @@ def test_a_frame_is_a_step_that_was_played(flags: dict[str, Any]) -> None:
         assert learner.environment_frames == 4 * learner.agent_steps
 
 
-@pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent", "SeparateMLPAgent"])
 @pytest.mark.parametrize(
-    "flags",
+    ("agent_name", "flags"),
     [
-        {"gradients_clipping": 0.5},
-        {"gradients_clipping": 1e6, "decay": 0.9},
-        {"gradients_clipping": 0.0, "momentum": 0.7},
+        ("MLPLSTMAgent", {"gradients_clipping": 0.5}),
+        ("SeparateMLPAgent", {"gradients_clipping": 1e6, "decay": 0.9}),
+        ("MLPAgent", {"gradients_clipping": 0.0, "momentum": 0.7}),
     ],
     ids=["clipped", "not reached", "off, momentum"],
 )
@@ -133,7 +113,7 @@ def test_three_updates_equal_those_by_hand(agent_name: str, flags: dict[str, Any
     """What the table of hyperparameters says is what happens to the parameters."""
     learner, agent = make(agent_name, **flags)
     settings = config(agent_name=agent_name, **flags)
-    by_hand = ByHand(settings, learner.parameters())
+    by_hand = ByHand(settings, learner.agent.trainable_variables)
     for update in range(3):
         unrolls = batch(agent, seed=update)
         gradients = gradients_of(agent, unrolls, settings)
@@ -184,7 +164,7 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     mine = gradients_of(agent, unrolls, settings)
     # One of the four learners has no batch, and must not make the step of the others smaller.
     mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0], others[1], strict=True)]
-    by_hand = ByHand(settings, learner.parameters())
+    by_hand = ByHand(settings, learner.agent.trainable_variables)
     by_hand.update(mean, learning_rate=0.05)
     stats = learner.update(unrolls, [B * T, B * T, 3, None])
     assert stats is not None
@@ -195,22 +175,59 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     assert learner.environment_frames == 4 * learner.agent_steps
 
 
-def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
+@pytest.mark.parametrize("algorithm", ["impala", "ppo"])
+def test_a_learner_without_a_batch_applies_the_step_of_the_others(algorithm: str) -> None:
     """Otherwise it would have another network from then on, and so would its actors."""
-    agent = make_agent("MLPAgent", SPEC)
-    settings = config()
+    settings = config(
+        algorithm=algorithm,
+        agent_name="MLPAgent",
+        optimizer="rmsprop",
+        minibatches=1,
+        updates_per_batch=1,
+    )
+    agent = agent_of(settings.agent, SPEC)
     other = sent(agent, 1)
     learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
-    by_hand = ByHand(settings, learner.parameters())
+    by_hand = ByHand(settings, learner.agent.trainable_variables)
     by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
     assert learner.update(None, [None, B * T]) is None
     by_hand.assert_equals(learner)
-    assert learner.counters() == {
-        "learner_updates": 1,
-        "agent_steps": B * T,
-        "environment_frames": 4 * B * T,
-        "kl_factor": 1.0,
-    }
+    assert learner.agent_steps == B * T
+
+
+class WithALateOne(GroupOf):
+    """Another learner comes to each all-reduce half a second late."""
+
+    def sum(self, nest: Any, name: str) -> Any:
+        with tf.control_dependencies([tf.py_function(lambda: time.sleep(0.5), [], [])]):
+            return tf.nest.map_structure(tf.identity, super().sum(nest, name))
+
+
+def test_the_seconds_of_the_all_reduce_include_the_wait_for_a_late_learner() -> None:
+    agent = make_agent("MLPAgent", SPEC)
+    learner = Learner(agent, SPEC, config(), WithALateOne(sent(agent, 1)))  # type: ignore[arg-type]
+    learner.update(batch(agent), [B * T, B * T])
+    assert learner.all_reduce_s is not None and learner.all_reduce_s > 0.4
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "appo"])
+def test_a_compiled_learner_traces_no_graph_when_batches_arrive(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the first updates take seconds, while the actors wait."""
+    learner, agent = make("MLPAgent", algorithm=algorithm)
+    unroll, traces = agent.unroll, 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal traces
+        traces += 1
+        return unroll(*arguments)
+
+    monkeypatch.setattr(agent, "unroll", counted)
+    learner.compile()
+    traces_before = traces
+    learner.update(batch(agent))
+    assert traces == traces_before > 0
 
 
 def test_published_parameters_do_not_change_with_the_next_update() -> None:
@@ -222,22 +239,6 @@ def test_published_parameters_do_not_change_with_the_next_update() -> None:
     for array, kept in zip(published, before, strict=True):
         np.testing.assert_array_equal(array, kept)
     assert any(np.any(a != b) for a, b in zip(published, learner.parameters(), strict=True))
-
-
-def test_a_batch_becomes_time_major_and_nothing_else_moves() -> None:
-    """Mixing up time and batch would train on steps of other environments, without an error."""
-    agent = make_agent("MLPLSTMAgent", SPEC)
-    before = batch(agent)
-    after = time_major(before, layout_of(SPEC))
-    tree.assert_same_structure(after, before)
-    for name in EnvOutput._fields:
-        array = getattr(before.env_outputs, name).numpy()
-        np.testing.assert_array_equal(getattr(after.env_outputs, name), np.swapaxes(array, 0, 1))
-    for got, array in zip(after.agent_outputs, before.agent_outputs, strict=True):
-        np.testing.assert_array_equal(got, np.swapaxes(array.numpy(), 0, 1))
-    for got, array in zip(after.core_state, before.core_state, strict=True):
-        np.testing.assert_array_equal(got, array)
-    np.testing.assert_array_equal(after.parameter_version, before.parameter_version)
 
 
 def test_a_variable_that_the_loss_does_not_depend_on_gets_zeros() -> None:

@@ -66,13 +66,3 @@ def test_an_episodes_end_inside_the_unroll_stops_the_return(discount, vs, advant
     )
     np.testing.assert_allclose(found[0][:, 0], vs)
     np.testing.assert_allclose(found[1][:, 0], advantages)
-
-
-def test_targets_have_no_gradient():
-    values, ones = tf.Variable(tf.ones((3, 2))), tf.ones((3, 2))
-    with tf.GradientTape() as tape:
-        vs, advantages, _ = vtrace.from_importance_weights(
-            ones, ones, ones, values, tf.ones(2), tf.cast(ones, tf.bool)
-        )
-        total = tf.reduce_sum(vs) + tf.reduce_sum(advantages)
-    assert tape.gradient(total, values) is None

@@ -14,7 +14,7 @@ from impala_tf.algorithms.dqn.step import QStats, double_q_targets, huber, of_ac
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
-from tests.helpers.unrolls import random_unrolls, rewarding_unrolls
+from tests.helpers.unrolls import random_unrolls
 
 B, T, A = 4, 5, 3
 SPEC = vector_spec(num_actions=A)
@@ -31,10 +31,10 @@ def learner_of(**flags: Any) -> Learner:
     return Learner(agent_of(config.agent, SPEC), SPEC, config, LearnerGroup())
 
 
-def arrive(learner: Learner, seed: int) -> QStats | None:
-    specs = unroll_specs(learner.agent, SPEC, T)
-    unrolls = random_unrolls(specs, B, seed)
-    unrolls = unrolls._replace(td_errors=np.abs(unrolls.td_errors))
+def arrive(learner: Learner, seed: int, reward_scale: float = 1.0) -> QStats | None:
+    unrolls = random_unrolls(unroll_specs(learner.agent, SPEC, T), B, seed)
+    scaled = unrolls.env_outputs._replace(reward=reward_scale * unrolls.env_outputs.reward)
+    unrolls = unrolls._replace(env_outputs=scaled, td_errors=np.abs(unrolls.td_errors))
     return learner.update(tf.nest.map_structure(tf.constant, unrolls))
 
 
@@ -86,8 +86,7 @@ def test_nothing_is_learned_before_the_replay_has_enough() -> None:
 
 def test_what_was_learned_from_gets_a_new_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_of(replay_ratio=1 / (B * T))
-    replay = learner.uses.replay
-    draw, set_errors = replay.draw, replay.set_errors
+    replay, draw = learner.uses.replay, learner.uses.replay.draw
     drawn: list[np.ndarray] = []
     learned: list[tuple[np.ndarray, np.ndarray]] = []
 
@@ -96,12 +95,8 @@ def test_what_was_learned_from_gets_a_new_priority(monkeypatch: pytest.MonkeyPat
         drawn.append(indices)
         return indices, sample
 
-    def noted_errors(indices: np.ndarray, td_errors: np.ndarray) -> None:
-        learned.append((indices, td_errors))
-        set_errors(indices, td_errors)
-
     monkeypatch.setattr(replay, "draw", noted_draw)
-    monkeypatch.setattr(replay, "set_errors", noted_errors)
+    monkeypatch.setattr(replay, "set_errors", lambda *noted: learned.append(noted))
     arrive(learner, 0)
     sent = random_unrolls(unroll_specs(learner.agent, SPEC, T), B, 0).td_errors.ravel()
     ((indices, errors),) = learned
@@ -120,34 +115,12 @@ def test_the_target_network_follows_at_its_interval() -> None:
     assert equal == [False, False, True, False, False, True]
 
 
-def test_it_learns_which_action_is_rewarded() -> None:
-    """The observation shows the right action."""
-    learner = learner_of(
-        replay_ratio=0.5, learning_rate=0.01, n_step=1, discounting=0.0, replay_batch_size=32,
-        target_update_interval=10,
-    )  # fmt: skip
-    rng, specs = np.random.default_rng(0), unroll_specs(learner.agent, SPEC, T)
-    for seed in range(40):
-        batch = rewarding_unrolls(random_unrolls(specs, B, seed), rng)
-        batch = batch._replace(td_errors=np.ones((B, T), np.float32))
-        learner.update(tf.nest.map_structure(tf.constant, batch))
-    one = tf.nest.map_structure(lambda a: tf.constant(a[:1, :A]), batch.env_outputs)
-    seen = one._replace(observation=tf.eye(A)[None])
-    q_values = learner.agent.unroll(seen, ())[0].policy_logits[0]
-    np.testing.assert_allclose(q_values, np.eye(A), atol=0.25)
-
-
 def test_values_are_learned_in_the_unit_of_their_targets() -> None:
     """Returns of hundreds are learned as fast as returns of one: the loss does not grow."""
     learner = learner_of(value_normalization="running", reward_clipping="none")
     raw = learner_of(value_normalization="none", reward_clipping="none")
     for seed in range(3):
-        specs = unroll_specs(learner.agent, SPEC, T)
-        unrolls = random_unrolls(specs, B, seed)
-        scaled = unrolls.env_outputs._replace(reward=300.0 * unrolls.env_outputs.reward)
-        unrolls = unrolls._replace(env_outputs=scaled, td_errors=np.abs(unrolls.td_errors))
-        batch = tf.nest.map_structure(tf.constant, unrolls)
-        stats, raw_stats = (each.update(batch) for each in (learner, raw))
+        stats, raw_stats = (arrive(each, seed, reward_scale=300.0) for each in (learner, raw))
     assert float(learner.agent.q_heads.std) > 100.0
     assert float(raw.agent.q_heads.std) == 1.0
     assert stats.loss_total < 2.0 < 50.0 < raw_stats.loss_total
