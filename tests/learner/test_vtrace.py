@@ -4,12 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from impala_tf.agents.distributions import DiagonalGaussian
+from impala_tf.algorithms import impala
 from impala_tf.learner import vtrace
+from impala_tf.learner.losses import transitions
+from impala_tf.types import AgentOutput, EnvOutput
 from tests.helpers.formulas import paper_advantages, paper_vs
+from tests.helpers.losses import loss_config
 
 
 def as_tensors(*arrays) -> Any:
@@ -66,3 +72,43 @@ def test_an_episodes_end_inside_the_unroll_stops_the_return(discount, vs, advant
     )
     np.testing.assert_allclose(found[0][:, 0], vs)
     np.testing.assert_allclose(found[1][:, 0], advantages)
+
+
+def test_vtrace_of_gaussian_policies_equals_the_paper() -> None:
+    """The ratios are those of densities, over all numbers of an action."""
+    T, B, D = 6, 3, 2
+    rng = np.random.default_rng(0)
+    means, log_stds = rng.normal(size=(2, T + 1, B, D)), rng.normal(size=(2, D))
+    logits = [
+        np.concatenate([mean, np.broadcast_to(log_std / 3, mean.shape)], -1)
+        for mean, log_std in zip(means, log_stds, strict=True)
+    ]
+    actions, rewards = rng.normal(size=(T, B, D)), rng.normal(size=(T + 1, B))
+    values = rng.normal(size=(T + 1, B))
+    never = np.zeros((T + 1, B), bool)
+
+    def log_density(logits: np.ndarray) -> np.ndarray:
+        mean, log_std = np.split(logits[:T], 2, axis=-1)
+        found: np.ndarray = scipy.stats.norm(mean, np.exp(log_std)).logpdf(actions).sum(-1)
+        return found
+
+    floats = [tf.constant(each, tf.float32) for each in (*logits, values, rewards, actions)]
+    target, behaviour, baseline, reward, action = floats
+    flags = [tf.constant(never)] * 4
+    config = loss_config(reward_clipping="none", trace_lambda=0.9)
+    steps = transitions(
+        target,
+        baseline,
+        EnvOutput(reward, *flags, observation=(), last_action=()),  # type: ignore[misc]
+        AgentOutput(action, behaviour[:T]),
+        config,
+        DiagonalGaussian(D),
+    )
+    found = impala.estimate(steps, config)
+    log_rhos = log_density(logits[0]) - log_density(logits[1])
+    discounts = np.full((T, B), config.discounting)
+    common = (log_rhos, discounts, rewards[1:], values[:T], values[T])
+    vs = paper_vs(*common, 1.0, 1.0, 0.9)
+    np.testing.assert_allclose(found.value_targets, vs, rtol=1e-4, atol=1e-4)
+    advantages = paper_advantages(*common, vs, 1.0)
+    np.testing.assert_allclose(found.advantages, advantages, rtol=1e-4, atol=1e-4)

@@ -86,7 +86,12 @@ def launched(network, tmp_path):
     runs = []
     for node in network[0]:
         shutil.rmtree(logdir(node), ignore_errors=True)
-    yield lambda rows: runs.append(Launched(tmp_path, rows)) or runs[-1]
+
+    def launch(rows):
+        runs.append(Launched(tmp_path, rows))
+        return runs[-1]
+
+    yield launch
     for run in runs:
         run.stop()
 

@@ -71,6 +71,7 @@ def count_running(node):
     """Returns how many processes run on a machine."""
     name = next(n for n in load(Path("runs")).plan.nodes if n.address == node.address)
     state = read_state(state_path(node.workdir / "runs", name.id))
+    assert state is not None
     return [each.state for each in state.processes.values()].count("running")
 
 

@@ -123,5 +123,7 @@ def test_values_are_learned_in_the_unit_of_their_targets() -> None:
         stats, raw_stats = (arrive(each, seed, reward_scale=300.0) for each in (learner, raw))
     assert float(learner.agent.q_heads.std) > 100.0
     assert float(raw.agent.q_heads.std) == 1.0
+    assert stats is not None
+    assert raw_stats is not None
     assert stats.loss_total < 2.0 < 50.0 < raw_stats.loss_total
     assert "value_moments" in learner.trackables()
