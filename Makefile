@@ -43,7 +43,7 @@ train: setup
 	@$(VENV)/bin/python run_experiment.py $(TRAIN_FLAGS) $(ARGS)
 
 reproduce: setup
-	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$$(seq -s, $(SEEDS)) $(ARGS)
+	@$(VENV)/bin/impala reproduce --level_name=$(LEVEL) --seeds=$$(seq -s, $(SEEDS)) $(ARGS)
 
 check: lint
 	@$(PYTEST) -n $(shell expr 2 \* $$(nproc)) -m "not (docker or slow or long or $(WAITING))" $(ARGS)

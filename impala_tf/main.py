@@ -170,7 +170,7 @@ def _command(arguments: list[str], is_child: bool) -> int:
         from impala_tf.cluster import cluster_main as launcher
 
         return launcher.main(rest, "impala cluster")
-    if name in ("compare", "sweep"):
+    if name in ("compare", "reproduce", "sweep"):
         study = importlib.import_module(f"impala_tf.studies.{name}_main")
         return int(study.main(rest))
     other = name in help_pages.OTHER_COMMANDS

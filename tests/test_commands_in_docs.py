@@ -105,7 +105,7 @@ def _check_impala(rest: list[str]) -> None:
     assert name in {*COMMANDS, *OTHER_COMMANDS, "--help", "--version"}, name
     if name == "cluster":
         _check_launcher(rest[1:])
-    elif name in ("compare", "sweep"):
+    elif name in ("compare", "reproduce", "sweep"):
         source = (PROJECT / "impala_tf/studies" / f"{name}_main.py").read_text()
         own = re.findall(r'"--(\w+)"', source)
         flags = [word for word in rest[1:] if word != "--"]

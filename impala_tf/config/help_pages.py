@@ -29,6 +29,7 @@ COMMANDS = {
 OTHER_COMMANDS = {
     "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
     "compare": "train variants with several seeds, and compare them: compare FLAGS -- FLAGS ...",
+    "reproduce": "check whether a level still learns as it did, with several seeds",
     "sweep": "search for flags with Optuna",
     "levels": "list the levels that this machine has; a word filters them, or names a list",
     "agents": "list the networks",
