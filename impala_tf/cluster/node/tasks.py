@@ -125,7 +125,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     with _locked(logdir, orders.node):
         cancelled = files.cancelled_path(logdir, orders.node)
         if cancelled.exists() and cancelled.read_text() == orders.run_id:
-            raise AgentError(f"{files.CANCELLED}; launch the run again, which resumes it")
+            raise AgentError("the launch was interrupted; launch the run again, which resumes it")
         state_file = files.state_path(logdir, orders.node)
         earlier = files.read_state(state_file)
         if earlier is not None and files.living_pids(earlier):
