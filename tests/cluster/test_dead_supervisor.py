@@ -21,8 +21,8 @@ def test_a_supervisor_that_was_killed_starts_again_and_says_so_in_its_log(launch
     before = launched.node()
     os.kill(before.pid, signal.SIGKILL)
     wait_until(lambda: is_back(launched, before))
-    for name in ("learner-0", "actor-0"):
-        wait_until(lambda name=name: launched.log(name).count("is up with") == 2)
+    wait_until(lambda: launched.log("learner-0").count("is up with") == 2)
+    wait_until(lambda: launched.log("actor-0").count("is up with") == 2)
     assert files.living_pids(before) == {}, "a process runs twice"
     assert launched.state("actor-0").restarts == 1
     log = launched.log("supervisor-node-here")

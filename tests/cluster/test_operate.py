@@ -31,7 +31,8 @@ def test_processes_of_a_machine_can_be_stopped_and_restarted_together(launched):
     # The second one was said to be restarted, but nothing was started.
     for name in ("actor-0", "actor-1"):
         assert launched.command("restart", name) == 0
-        wait_until(lambda name=name: launched.state(name).state == "running")
+    wait_until(lambda: launched.state("actor-0").state == "running")
+    wait_until(lambda: launched.state("actor-1").state == "running")
 
 
 def test_results_are_fetched_and_neither_keys_nor_what_is_there_already(launched, tmp_path, capfd):
