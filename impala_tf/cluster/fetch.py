@@ -103,13 +103,10 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, aside: Path, path: Path
     """Writes a file of a tar. Before 3.11.4, tarfile itself has no safe way to extract."""
     source = tar.extractfile(member)
     assert source is not None, "it is no file"
-    try:
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as file:
-            shutil.copyfileobj(source, file)
-        aside.chmod(member.mode & 0o644 | 0o600)
-        os.utime(aside, (member.mtime, member.mtime))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.replace(path)
-    except OSError as error:  # it may name the file in `aside`, or none
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    with aside.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    aside.chmod(member.mode & 0o644 | 0o600)
+    os.utime(aside, (member.mtime, member.mtime))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside.replace(path)

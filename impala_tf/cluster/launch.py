@@ -14,7 +14,6 @@ from impala_tf import config as configs
 from impala_tf.cluster import code
 from impala_tf.cluster.machines import Machines, connected, good, on_all, problems
 from impala_tf.cluster.node.plain import to_plain
-from impala_tf.cluster.node.state import CANCELLED
 from impala_tf.cluster.plan import NodeSpec, Plan, plan_of, warnings
 from impala_tf.cluster.record import Record, claimed, load, save
 from impala_tf.cluster.runner import (
@@ -249,8 +248,6 @@ def launch(
             save(launcher.record, logdir)
             try:
                 results = on_all(machines.reached(), launcher.start)
-                if any(CANCELLED in line for line in problems(results)):
-                    raise ClusterError("the launch was stopped; launch it again to resume the run")
                 _lose(given, launcher, machines, results)
             except BaseException:
                 save(launcher.record._replace(has_started=has_started), logdir)

@@ -54,9 +54,6 @@ def report(lines: Sequence[str], done: str = "") -> int:
 def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> int:
     """Stops the processes of a run, and nothing else: learners first, those of a group together.
 
-    A launch that is starting the run's processes starts no more of them; a launch that is still
-    checking machines continues.
-
     Args:
       logdir: the run's.
       target: what to stop. Default: all processes.
@@ -71,16 +68,12 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
     names = None if target is None else _processes_called(plan, target)
     nodes = plan.nodes if names is None else plan.nodes_of(names)
     learners = [p.name for p in plan.processes if p.is_learner and p.name in (names or {p.name})]
-    cancelled: dict[str, None | ClusterError] = {}
     with connected(nodes, record.passwords()) as machines:
         runners = machines.reached()
-        with claimed(logdir) as is_alone:
-            if names is None and not is_alone:
-                cancelled = on_all(runners, Launcher(record, logdir).cancel)
         of_learners = [r for r in runners if learners and plan.role(r.node) == "learner"]
         first = end_processes(record, of_learners, learners, timeout_s, close=False)
         then = end_processes(record, runners, names, timeout_s)
-    lines = problems({**machines.found, **cancelled})
+    lines = problems(machines.found)
     for name, answer in good(first).items():
         if not isinstance(last := then[name], ClusterError):
             then[name] = {**last, "stopped": {**answer["stopped"], **last["stopped"]}}
@@ -90,7 +83,7 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
     if names is not None:
         again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
         return report(lines, f"stopped {', '.join(sorted(names))}; {again} starts them again")
-    has_run = cancelled or any(each["stopped"] for each in good(then).values())
+    has_run = any(each["stopped"] for each in good(then).values())
     done = "stopped: no process of the run is left" if has_run else "nothing was running"
     return report(lines, f"{done} on {len(plan.nodes)} machine(s)")
 

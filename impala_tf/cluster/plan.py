@@ -278,19 +278,12 @@ def group_infos(
       learners: for each, the address for other learners, the port for its actors, and any name of
         its machine.
       min_learners: the value of --min_learners.
-
-    Raises:
-      ConfigError: the learners have no port to meet at, one above the highest one of those on
-        learner 0's machine.
     """
     if len(learners) == 1:
         return [None]
     hosts, _, nodes = zip(*learners, strict=True)
+    # Where they meet: one above the highest port of those on learner 0's machine.
     meet_at = 1 + max(port for _, port, node in learners if node == nodes[0])
-    if meet_at > 65535:
-        raise ConfigError(
-            "tf_port: 65535 is too high: several learners meet at the next port; give a lower one"
-        )
     return [GroupInfo(n, hosts, nodes, meet_at, min_learners) for n in range(len(learners))]
 
 

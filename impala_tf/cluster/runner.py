@@ -27,7 +27,6 @@ TIMEOUT_S = 60.0
 """How long a command may take by default."""
 NO_WORKDIR = 125
 """Exit status if the folder to run the command in does not exist."""
-_QUOTED = 80  # characters
 
 # Makes $2 the current folder, and the rest of its arguments a command. A line with $1 separates the
 # command's own output from what a login shell prints before it (some .bashrc do).
@@ -232,7 +231,7 @@ def ask_agent(
     if done.status != 0:
         kind = ClusterError if done.status == REFUSED else NotSetUpError
         raise kind(f"{node.name}: {done.last_line}")
-    return _answer(node, done)
+    return json.loads(done.stdout)
 
 
 def run_probe(runner: CommandRunner, task: str, question: Any) -> Any:
@@ -241,7 +240,7 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> Any:
     done = runner.run(command, in_workdir=False)
     if done.status != 0:
         raise ClusterError(f"{runner.name}: cannot run {command[0]}: {done.last_line}")
-    return _answer(runner.node, done)
+    return json.loads(done.stdout)
 
 
 def probe_command(node: NodeSpec, task: str, question: Any) -> list[str]:
@@ -252,12 +251,3 @@ def probe_command(node: NodeSpec, task: str, question: Any) -> list[str]:
     # The program itself is sent: machines without the project must be able to run it.
     program = f"{_PYTHONS_OWN_FIRST}exec({PROBE!r})"
     return [python, "-c", program, task, json.dumps(question)]
-
-
-def _answer(node: NodeSpec, done: Completed) -> Any:
-    try:
-        return json.loads(done.stdout)
-    except ValueError as error:  # `python` may be a script that prints lines of its own
-        first = done.text.strip().partition("\n")[0][:_QUOTED]
-        reason = f"{node.python} printed {first!r} where an answer was expected"
-        raise ClusterError(f"{node.name}: {reason}") from error

@@ -1,14 +1,12 @@
-"""Fixtures of the launcher's tests: nodes, runs and machines here and behind an sshd."""
+"""Fixtures of the launcher's tests: runs and machines here and behind an sshd."""
 
 import functools
 
 import pytest
 
 from impala_tf.cluster import code, requirements
-from impala_tf.cluster.node import state as files
 from tests.helpers.launched_run import Run
 from tests.helpers.machine_setup import Setup
-from tests.helpers.node import Node
 from tests.helpers.remote_run import Remote
 from tests.helpers.waiting import wait_until
 
@@ -35,15 +33,6 @@ def remote(sshd, tmp_path, monkeypatch):
     yield made
     if (made.logdir / "launch_id").exists():
         made.command("stop", "--timeout_s=20")
-
-
-@pytest.fixture
-def node(private_tmux, tmp_path):
-    """A node on this machine; stopped when the test ends."""
-    made = Node(tmp_path)
-    yield made
-    if files.orders_path(made.logdir, "node-0").exists():
-        made.stop()
 
 
 @pytest.fixture

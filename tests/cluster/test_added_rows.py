@@ -4,8 +4,6 @@ import sys
 
 from impala_tf.cluster.record import load
 from tests.helpers.launched_run import windows
-from tests.helpers.runs import PROJECT
-from tests.helpers.sshd import running_sshd, trust
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
@@ -22,27 +20,9 @@ def test_rows_can_be_added_while_it_trains(launched, capfd):
     assert [p.name for p in load(launched.logdir).plan.processes][-1] == "actor-2"
     assert launched.command("add") == 0
     assert "no new rows" in capfd.readouterr().out
-
-
-def test_rows_can_be_added_from_another_folder(run, tmp_path, monkeypatch):
-    """A logdir that was named relative to the first folder is still the same one."""
-    monkeypatch.chdir(tmp_path)
-    run.logdir = run.logdir.relative_to(tmp_path)
-    assert run.launch(detach=True) == 0
-    run.logdir = run.logdir.absolute()
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    with run.csv.open("a") as file:
-        file.write(f"actor,localhost,,-1,{run.project},{sys.executable}\n")
-    assert run.command("add") == 0
-    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
-    logdirs = {
-        word
-        for process in load(run.logdir).plan.processes
-        for word in process.arguments
-        if word.startswith("--logdir=")
-    }
-    assert logdirs == {f"--logdir={run.logdir}"}
+    write_csv(launched.csv, launched.project, learners=("8001", "8002"), actors=2)
+    assert launched.command("add") == 2
+    assert "the learners have changed; stop the run and launch it again" in capfd.readouterr().err
 
 
 def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
@@ -60,31 +40,3 @@ def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
     assert "--num_actors=3" in load(launched.logdir).plan.processes[0].arguments
     assert launched.command("status") == 0
     assert "no-such-host" not in capfd.readouterr().out
-
-
-def test_a_row_with_another_port_of_an_address_can_be_added(remote, tmp_path, capfd):
-    """It gave the run's machine another name, and add said that its rows had changed."""
-    assert remote.launch() == 0
-    (before,) = load(remote.logdir).plan.nodes
-    with running_sshd(tmp_path / "second") as other:
-        trust(other)
-        rest = f"{other.port},root,{other.user_key},{tmp_path}/second/work,{sys.executable}"
-        (tmp_path / "second" / "work" / "impala_tf").symlink_to(PROJECT / "impala_tf")
-        with remote.csv.open("a") as file:
-            file.write(f"actor,127.0.0.1,,-1,127.0.0.1,{rest}\n")
-        assert remote.command("add") == 0, capfd.readouterr().err
-        log = tmp_path / "second" / "work" / "logs" / "processes" / "actor-1.log"
-        wait_until(lambda: log.exists() and "actor 1 is up" in log.read_text())
-        same, new = load(remote.logdir).plan.nodes
-        assert same == before
-        assert new.name == f"127.0.0.1:{other.port}"
-        assert new.id != before.id
-        assert remote.command("add") == 0
-        assert "no new rows" in capfd.readouterr().out
-        assert remote.command("stop") == 0
-
-
-def test_other_changes_of_the_csv_are_refused(launched, capfd):
-    write_csv(launched.csv, launched.project, learners=("8001", "8002"), actors=2)
-    assert launched.command("add") == 2
-    assert "the learners have changed; stop the run and launch it again" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""The flags that engines refuse, and which engine has a run."""
+"""What engines print and refuse before anything runs, and which engine has a run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import pytest
 
 from impala_tf.cluster import cluster_main as launcher
 from impala_tf.cluster.engines import ray
-from impala_tf.cluster.inventory import Row
-from impala_tf.cluster.plan import make_plan
 from impala_tf.cluster.record import Launch, write
 from impala_tf.config import FLAGS, Given, problems
+
+RAY_NODES = """\
+node            takes        runs
+node-learner-0  CPU=4,GPU=1  learner-0
+node-learner-1  CPU=4,GPU=1  learner-1
+node-actor-0    CPU=2        2 actor(s)
+node-actor-1    CPU=2        2 actor(s)
+node-actor-2    CPU=1        1 actor(s)
+"""
 
 
 @pytest.mark.parametrize("name", [each for each in FLAGS["engine"].choices if each])
@@ -35,10 +42,45 @@ def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [("slurm", "--engine=slurm: no sbatch here; "), ("ray", "--engine=ray: needs the extra ray: ")],
+)
+def test_an_engine_that_is_not_here_is_named_and_nothing_is_written(
+    name: str,
+    said: str,
+    tmp_path: Path,
+    run_here: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    logdir = tmp_path / "run"
+    flags = (f"--engine={name}", "--level_name=CartPole-v1", f"--logdir={logdir}")
+    status, out, err = run_here(*flags)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert not logdir.exists()
+
+
+def test_ray_says_what_each_node_would_run() -> None:
+    """ppo: a batch is an unroll of each environment of the learner with the fewest actors."""
+    given = Given({
+        "engine": "ray", "num_learners": 2, "num_actors": 5, "actors_per_node": 2,
+        "algorithm": "ppo", "ray_learner_resources": "CPU=4,GPU=1", "logdir": "/shared/pong",
+        "seed": 3, "fresh": True, "envs_per_actor": 4,
+    })  # fmt: skip
+    text = ray.render(given)
+    assert text.startswith(RAY_NODES)
+    flags = text.removeprefix(RAY_NODES).split()
+    for flag in ("--logdir=/shared/pong", "--seed=3", "--num_actors=5", "--batch_size=8"):
+        assert flag in flags
+    assert not [f for f in flags if f.startswith(("--engine", "--ray_", "--fresh", "--actors_"))]
+
+
+@pytest.mark.parametrize(
     ("words", "option"),
     [
-        *((words, "") for words in (["attach", "x"], ["fetch"],
-           ["restart", "x"], ["add"], ["revoke", "x"], ["watch"])),
+        (["attach", "x"], ""), (["fetch"], ""), (["add"], ""),
         (["status", "--follow"], " --follow"), (["logs", "learner-0", "x"], " host"),
         (["stop", "--timeout_s=0"], " --timeout_s"),
     ],
@@ -53,41 +95,20 @@ def test_what_only_ssh_has_is_refused_for_others(
     )
 
 
-def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> None:
-    """An unroll of every environment, of the learner that has the fewest actors."""
-    run = Given({"algorithm": "ppo", "envs_per_actor": 8, "logdir": str(tmp_path)})
-    rows = [
-        *(Row(2, "learner", f"10.9.9.{number}", 8001) for number in (1, 2)),
-        *(Row(9, "actor", "10.9.9.3") for _ in range(5)),
-    ]
-    plan = make_plan(run, rows, "p")
-    for text in (
-        "\n".join(plan.processes[0].arguments),
-        ray.render(run.replace(num_learners=2, num_actors=5)),
-    ):
-        assert "--num_actors=5" in text and "--batch_size=16" in text
-
-
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
         ({"ray_learner_resources": "CPU=2"}, "--ray_learner_resources: only with --engine=ray"),
         ({"engine": "ray", "slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
         ({"num_learners": 2}, "--num_learners=2: only with --join, --engine=slurm or --engine=ray"),
-        ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
         ({"engine": "slurm", "num_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
         (
             {"engine": "ray", "ray_learner_resources": "CPU=1,GPU=x"},
             "--ray_learner_resources=CPU=1,",
         ),
-        ({"engine": "ray", "ray_learner_resources": "a"}, "--ray_learner_resources=a: must be"),
         ({"engine": "ray", "end_command": "poweroff"}, "--end_command: "),
         ({"engine": "slurm", "mode": "test"}, "--engine=slurm: trains"),
         ({"engine": "ssh"}, "--engine=ssh: name the machines with --workers_csv_path=FILE"),
-        (
-            {"engine": "ssh", "workers_csv_path": "w.csv", "slurm_actors": 2},
-            "--slurm_actors: only with --engine=slurm",
-        ),
     ],
 )
 def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:

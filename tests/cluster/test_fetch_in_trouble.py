@@ -10,24 +10,6 @@ from impala_tf.cluster.record import save
 from impala_tf.config import Given
 
 
-def test_places_that_cannot_be_written_are_named(launched, tmp_path, capfd):
-    """Each ended with a traceback."""
-    (tmp_path / "a file").touch()
-    target = tmp_path / "fetched"
-    (target / "processes" / "actor-1.log").mkdir(parents=True)
-    capfd.readouterr()
-    for place, reason in (
-        (tmp_path / "a file", "File exists"),
-        (tmp_path / "a file" / "there", "Not a directory"),
-        ("/proc/x", "No such file or directory"),
-    ):
-        assert launched.command("fetch", f"--to={place}") == 2
-        assert capfd.readouterr().err == f"{place}: {reason}\n"
-    assert launched.command("fetch", f"--to={target}") == 2
-    assert f"{target}/processes/actor-1.log: Is a directory\n" in capfd.readouterr().err
-    assert not list(target.glob(".fetch-*"))
-
-
 def test_a_machine_sends_results_and_replaces_nothing_else(
     sshd, home, tmp_path, capfd, monkeypatch
 ):

@@ -94,17 +94,6 @@ def test_a_run_begins_with_all_learners_or_not_at_all() -> None:
     assert learners.answers[2]["over"] == "waited 10 min for learner-1"
 
 
-def test_a_run_may_begin_with_fewer_learners_if_it_is_told_so() -> None:
-    learners = Learners(min_learners=2)
-    learners.wait(0)
-    learners.pass_s(60)
-    assert learners.group() == []
-    learners.wait(2)
-    learners.pass_s(2)
-    assert learners.group() == [0, 2]
-    assert list(learners.answers[0]["group"]["away"]) == ["1"]
-
-
 def test_two_of_three_are_lost_and_the_third_goes_on_and_one_comes_back() -> None:
     learners = Learners()
     learners.train_together()
@@ -181,17 +170,6 @@ def test_a_learner_that_hangs_is_awaited_and_left_behind_if_it_cannot_be_killed(
     assert learners.group() == [0, 2]
     assert learners.gathering.watch(1, stuck)["outdated"]
     assert not learners.watched[2]["outdated"]
-
-
-def test_too_few_learners_wait_and_then_say_so() -> None:
-    learners = Learners(min_learners=2)
-    learners.train_together()
-    learners.lose(1, 2)
-    learners.wait(0)
-    learners.pass_s(PATIENCE_S - 2)
-    assert learners.group() == []
-    learners.pass_s(3)
-    assert learners.answers[0]["over"] == "waited 10 min for learner-1, learner-2"
 
 
 def test_a_supervisor_of_learner_0_that_starts_again_need_not_wait_for_all() -> None:

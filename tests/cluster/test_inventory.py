@@ -65,7 +65,6 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path):
     ("rows", "named"),
     [
         (["learner,a,8001,,", "actor,b,,w,", "actor,b,,v,"], "F:4: workdir: differs from line 3"),
-        (["learner,a,8001,,", "actor,b,,,me", "actor,b,,,"], "F:4: ssh_username: differs from li"),
         (["learner,a,8001,,,, ", "actor,b,,,,,more,"], "F:3: more fields than columns"),
         (["learner,a,8001,,"], "F:1: job: no actor"),
     ],
@@ -80,24 +79,15 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path, rows, named):
     [
         ("workdir", "a\x03b"),
         ("workdir", "-oProxyCommand=x"),
-        ("python", "-c"),
         ("python", "A=1/python"),
-        ("key_filename", "a\x00b"),
         ("key_filename", "~/.ssh/id_ed25519.pub"),
         ("ip", "-oProxyCommand=x"),
-        ("ip", "10.0..1"),
-        ("ssh_host", "a" * 64),
+        ("ip", "0.0.0.0"),
+        ("ip", "ff02::1"),
+        ("ssh_host", "-oProxyCommand=x"),
         ("cuda_visible_devices", "$(id)"),
         ("envs", "0"),
-        ("ssh_host", "-oProxyCommand=x"),
-        ("host_key", "ssh-ed25519"),
         ("host_key", "MD5:00"),
-        *(
-            (field, address)
-            for field in ("ip", "ssh_host")
-            for address in ("0.0.0.0", "::", "[::]", "224.0.0.1", "ff02::1")
-        ),
-        ("envs", "１"),  # noqa: RUF001 - a digit, but not one of 0-9
     ],
 )
 def test_fields_that_a_program_could_misread_are_refused(tmp_path, field, value):
@@ -111,15 +101,12 @@ def test_fields_that_a_program_could_misread_are_refused(tmp_path, field, value)
     ("text", "problem"),
     [
         ("", "F:1: job: the column is missing"),
-        ("job,port,gpu\n", "F:1: 'port': no such column"),
         ("learner,10.0.0.1,8001\n", "F:1: 'learner': no such column"),
         ("job,ip,job\n", "F:1: job: the column appears twice"),
         ("job,ip\nactor,localhost\n", "F:1: job: no learner"),
         (b"job,ip\n\nactor,\xff\n", "F:3: not UTF-8"),
         ('job,ip\nactor,"10.0.0.1', "F:2: not valid CSV"),
         ("#\njob;ip\nactor;a\n", "F:2: separate the columns by ',', not by ';'"),
-        ("job,,ip\n", "F:1: '': no such column"),
-        ("job\tip\nactor\ta\n", "F:1: separate the columns by ',', not by '\\t'"),
     ],
 )
 def test_a_file_that_is_not_a_workers_csv_is_named_with_its_line(tmp_path, text, problem):

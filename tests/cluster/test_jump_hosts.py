@@ -44,21 +44,6 @@ def test_a_machine_behind_jump_hosts_runs_commands_also_after_they_were_lost(ssh
     runner.close()
 
 
-def test_a_jump_host_that_refuses_or_cannot_reach_the_machine_says_so(sshd, jump, home):
-    text = refusal(sshd, ssh_host="inner", ssh_port=1)
-    assert text.startswith("node1: SSH at 127.0.0.1:1 by way of jump: ")
-    assert "Connection refused" in text
-    known = home / "known_hosts"
-    keys = known.read_text()
-    known.unlink()
-    assert "by way of jump: " in (text := refusal(sshd, ssh_host="inner", ssh_port=None))
-    assert "Host key verification failed" in text
-    known.write_text(keys)
-    (home / "config").write_text(f"Host inner\n  ProxyJump nobody@127.0.0.1:{sshd.port}\n")
-    assert "by way of nobody@" in (text := refusal(sshd, ssh_host="inner"))
-    assert "Permission denied" in text
-
-
 def test_a_proxy_command_carries_the_connection(sshd, home):
     trust(sshd)
     command = "sh -c '[ %n%% = 127.0.0.1%% ] && nc %h %p'"

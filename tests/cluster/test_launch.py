@@ -15,13 +15,13 @@ from impala_tf.cluster.cluster_main import main
 from impala_tf.cluster.launch import Launcher
 from impala_tf.cluster.node import state as files
 from impala_tf.cluster.node.state import living_pids
-from impala_tf.cluster.record import load, save
+from impala_tf.cluster.record import claimed, load, save
 from impala_tf.cluster.runner import ClusterError
 from impala_tf.config import ConfigError
 from impala_tf.machine import supervision
 from tests.helpers.launched_run import windows
 from tests.helpers.ports import free_port
-from tests.helpers.stand_in import make_project, write_csv
+from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
 
@@ -38,19 +38,30 @@ def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
     assert run.command("logs", "actor-1") == 0
     assert "actor 1 is up with -1\n" in capfd.readouterr().out
     state = run.node()
-    mine = subprocess.Popen(["sleep", "1000"], cwd=run.project)
     subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
-    try:
-        assert run.command("stop") == 0
-        assert living_pids(state) == {}
-        assert windows() == ["mine 0"], "a window that the user opened was closed"
-        assert mine.poll() is None
-    finally:
-        mine.kill()
-        mine.wait()
-    capfd.readouterr()
+    assert run.command("stop") == 0
+    assert living_pids(state) == {}
+    assert windows() == ["mine 0"], "a window that the user opened was closed"
+    assert capfd.readouterr().out == "stopped: no process of the run is left on 1 machine(s)\n"
+    assert run.command("stop") == 0
+    assert capfd.readouterr().out == "nothing was running on 1 machine(s)\n"
     run.command("logs", "learner-0")
     assert "stopped cleanly" in capfd.readouterr().out
+
+
+def test_processes_get_search_paths_and_private_keys_and_no_tokens(run, monkeypatch):
+    # Longer than a command of tmux, as `module load` makes such paths on clusters.
+    paths = ":".join(f"/opt/it's here/{number}/lib; $(touch x) é" for number in range(1500))
+    monkeypatch.setenv("LD_LIBRARY_PATH", paths)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    assert run.launch(detach=True) == 0
+    for pid in living_pids(run.node()).values():
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+        assert f"LD_LIBRARY_PATH={paths}".encode() in variables.split(b"\0")
+        assert b"canary" not in variables
+    keys = run.logdir / "credentials"
+    assert keys.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in keys.iterdir()} == {0o600}
 
 
 def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
@@ -70,25 +81,18 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
 
 
-def test_two_launches_at_once_leave_one_run_that_can_be_stopped(run, monkeypatch, capfd):
+def test_two_launches_at_once_leave_one_run(run, capfd):
     """The record of the one that is refused must not replace the other's."""
-    start = Launcher.start
-    statuses: list[int] = []
+    with claimed(run.logdir):
+        assert run.launch(detach=True) == 1
+    said = f"--logdir={run.logdir}: another launch is starting there now"
+    assert said in capfd.readouterr().err.splitlines()
 
-    def start_beside_another(launcher, runner):
-        if not statuses:
-            statuses.append(-1)
-            statuses.append(run.launch(detach=True))
-        return start(launcher, runner)
 
-    monkeypatch.setattr(Launcher, "start", start_beside_another)
-    assert run.launch(detach=True) == 0
-    assert statuses == [-1, 1]
-    expected = f"--logdir={run.logdir}: another launch is starting there now"
-    assert expected in capfd.readouterr().err.splitlines()
-    assert run.node().run_id == load(run.logdir).run_id
-    assert run.command("stop") == 0
-    assert living_pids(run.node()) == {}
+def test_a_file_that_cannot_be_written_here_is_named(run, capfd):
+    (run.logdir / "code.tar.gz").mkdir(parents=True)
+    assert run.launch(detach=True) == 1
+    assert f"{run.logdir}/code.tar.gz: Is a directory\n" in capfd.readouterr().err
 
 
 def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machine(run, capfd):
@@ -103,19 +107,18 @@ def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machin
         processes=tuple(each._replace(node="10.9.8.7") for each in record.plan.processes),
     )
     save(record._replace(plan=before), run.logdir)
-    for other in ({}, {"mirror": str(run.logdir.parent / "a new mirror")}):
-        with pytest.raises(ConfigError, match="learner-0 was on 10.9.8.7, which may have the run"):
-            run.launch(detach=True, **other)
+    with pytest.raises(ConfigError, match="learner-0 was on 10.9.8.7, which may have the run"):
+        run.launch(detach=True)
     assert load(run.logdir).plan == before
     assert run.launch(detach=True, **mirror) == 0, "a mirror brings the checkpoints"
-    assert run.command("stop") == 0
 
 
-def test_a_session_that_the_user_opened_is_left_alone(run, capfd):
-    subprocess.run(["tmux", "new-session", "-d", "-s", "impala", "-n", "mine"], check=True)
+def test_a_logdir_of_another_user_is_refused(run, capfd):
+    run.logdir.mkdir()
+    os.chown(run.logdir, 12345, -1)
     assert run.launch(detach=True) == 1
-    assert "impala exists already, with mine" in capfd.readouterr().err
-    assert windows() == ["mine 0"]
+    assert "belongs to another user (uid 12345)" in capfd.readouterr().err
+    assert list(run.logdir.iterdir()) == []
 
 
 def test_the_launcher_shows_the_run_until_it_ends_and_the_windows_stay(run):
@@ -184,17 +187,15 @@ def test_a_run_whose_actors_have_all_failed_ends_and_names_the_cause(run):
 
 
 def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that_aside(
-    private_tmux, run_here, tmp_path, monkeypatch
+    run, run_here
 ):
     """The folder is on learner 0's machine, so that machine is asked before anything is started."""
-    csv = write_csv(tmp_path / "w.csv", make_project(tmp_path / "project"))
-    monkeypatch.chdir(tmp_path)
-    logdir = tmp_path / "runs" / "CartPole-v1-MLPAgent-appo-1"
-    logdir.mkdir(parents=True)
+    logdir = run.logdir
+    logdir.mkdir()
     described = {"flags": {"discounting": 0.5}, "sources": {"discounting": "given"}}
     (logdir / "config.json").write_text(json.dumps(described))
-    flags = [f"--workers_csv_path={csv}", "--level_name=CartPole-v1", "--detach"]
-    code, _, err = run_here(*flags)
+    flags = [f"--workers_csv_path={run.csv}", "--level_name=CartPole-v1", f"--logdir={logdir}"]
+    code, _, err = run_here(*flags, "--detach")
     assert code == 2
     difference, advice = err.splitlines()
     assert "--discounting=0.99 (not given), but" in difference
@@ -202,15 +203,13 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
     assert f"--logdir={logdir}" in advice and "--fresh" in advice
     assert [path.name for path in logdir.iterdir()] == ["config.json"]
 
-    code, _, err = run_here(*flags, "--fresh")
+    code, _, err = run_here(*flags, "--detach", "--fresh")
     assert code == 0, err
     assert f"the run that was there is now in {logdir}.1" in err
     assert (Path(f"{logdir}.1") / "config.json").exists()
     assert not (logdir / "config.json").exists()
-    assert not any("fresh" in flag for flag in load(logdir).flags)
     # The processes would refuse it.
     assert not any("--fresh" in each.arguments for each in load(logdir).plan.processes)
-    assert main(["stop", f"--logdir={logdir}"]) == 0
 
 
 def test_wrong_input_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):
@@ -231,10 +230,8 @@ def test_wrong_input_is_refused_before_any_machine_is_used(run, run_here, monkey
     [
         (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
         (["fetch", "--to=~/pong"], "argument --to: ~/pong: shells leave ~ as it is there"),
-        (["logs"], "the following arguments are required: NAME; see "),
         (["status", "--probelms"], "unrecognized arguments: --probelms; see "),
         (["setup", "--workers_csv_path=x", "--extras=y"], "--extras=y: must be some of worlds,"),
-        (["stop", "--timeout_s=x"], "argument --timeout_s: invalid float value: 'x'"),
         (["dance"], "argument COMMAND: invalid choice: 'dance'"),
         (["doctor"], "the following arguments are required: --workers_csv_path; see "),
         (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),

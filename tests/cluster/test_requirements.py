@@ -14,14 +14,6 @@ def name_of(requirement):
     return re.split(r"[\[<>=]", requirement)[0]
 
 
-def test_a_learner_needs_everything_that_an_actor_needs():
-    actor, learner = (requirements.of_role(role) for role in ("actor", "learner"))
-    assert learner[: len(actor)] == actor
-    with_tensorflow = requirements.of_role("actor", extras=["tensorflow"])
-    assert {"paramiko", "av", *with_tensorflow[len(actor) :]} <= set(learner) - set(actor)
-    assert any(requirement.startswith("tensorflow==") for requirement in with_tensorflow)
-
-
 @pytest.mark.parametrize("role", ["actor", "learner"])
 def test_every_requirement_is_pinned(role):
     pins = requirements.pinned(role)
@@ -38,10 +30,6 @@ def test_a_list_can_name_another_tensorflow():
     assert ours == requirements.of_role("learner")
     assert "tensorflow==2.18.1" in ours
     assert others == [line.replace("tensorflow==", "tensorflow[and-cuda]==") for line in ours]
-
-
-def test_every_machine_gets_the_script():
-    assert "impala_tf/cluster/install_horovod.sh" in code.files()
 
 
 def test_an_installed_package_has_the_lists_and_a_script_too(tmp_path):

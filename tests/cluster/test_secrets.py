@@ -80,18 +80,6 @@ def test_a_run_that_had_ended_is_restarted_with_its_secrets_or_not_at_all(run, c
     wait_until(lambda: run.log().count(SAID) == 2)
 
 
-def test_rows_are_added_on_a_machine_that_was_stopped_with_the_secrets_of_the_shell(run, capfd):
-    """It was said that the shell does not have them."""
-    assert run.launch(**FLAGS) == 0, capfd.readouterr().err
-    assert run.command("stop", "127.0.0.1") == 0
-    wait_until(lambda: secrets_of(run) == [], what="end of the run there")
-    with run.csv.open("a") as file:
-        file.write(run.csv.read_text().splitlines()[-1] + "\n")
-    assert run.command("add") == 0, capfd.readouterr().err
-    log = run.work / "logs" / "processes" / "actor-1.log"
-    wait_until(lambda: SAID in text_of(log))
-
-
 def test_a_secret_that_the_shell_does_not_have_is_named(run, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY")
     with pytest.raises(ConfigError, match="--secret=WANDB_API_KEY: not set in this shell"):

@@ -1,9 +1,5 @@
 """`impala cluster setup`: copies the project and installs its packages, behind a real sshd."""
 
-import contextlib
-import importlib.metadata
-import signal
-import socket
 import subprocess
 import sys
 import zipfile
@@ -11,13 +7,10 @@ import zipfile
 import pytest
 
 from impala_tf.cluster import requirements
-from impala_tf.cluster.plan import REMOTE_PYTHON
 from impala_tf.cluster.runner import ClusterError, LocalRunner
 from impala_tf.cluster.setup import look
-from tests.helpers.disks import fill, mounted
 from tests.helpers.machine_setup import Setup
-from tests.helpers.runs import PROJECT
-from tests.helpers.sshd import running_sshd, trust
+from tests.helpers.sshd import running_sshd
 
 
 def test_the_project_is_copied_and_its_packages_are_installed(setup, small_project, tmp_path):
@@ -66,17 +59,6 @@ def test_pip_installs_what_uv_does_not_find(home, small_project, tmp_path):
         made.runner.close()
 
 
-@pytest.mark.faults
-def test_a_full_disk_is_one_line(setup, small_project, tmp_path):
-    for number in range(9):
-        (small_project / "impala_tf" / f"large{number}.py").write_text("#" * 10_000)
-    with mounted(tmp_path / "there; $(touch x)") as disk:
-        fill(disk)
-        with pytest.raises(ClusterError, match=r"^node1: tar: .*No space left on device$") as error:
-            setup.run()
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(("line", "is_right"), [("", False), ("built_for = 'this'", True)])
 def test_a_horovod_without_the_patch_counts_as_wrong(setup, tmp_path, line, is_right):
     """Its version is the pinned one, so `setup` left it as it was, and learners hung."""
@@ -100,38 +82,3 @@ def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp
     here = LocalRunner(setup.runner.node._replace(workdir="/"))
     told = here.run(["printenv", "IMPALA_TF_MODULES"]).text.strip()
     assert told == f"{tmp_path}:/mine:{tmp_path}/ours"
-
-
-def test_an_interrupted_setup_leaves_nothing_running(home, small_project, tmp_path):
-    """Ctrl-C left pip running on the machines; one that is slow holds up no other."""
-    with contextlib.ExitStack() as stack:  # an index that never answers
-        index = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        address = f"UV_DEFAULT_INDEX=http://127.0.0.1:{index.getsockname()[1]}/"
-        slow = stack.enter_context(running_sshd(tmp_path / "slow", environment=address))
-        trust(slow)
-        quick = slow.node(workdir=str(tmp_path / "quick"))._replace(name="quick")
-        nodes = (slow.node(workdir=str(tmp_path / "there"), python=REMOTE_PYTHON), quick)
-        version = importlib.metadata.version("iniconfig")
-        (small_project / requirements.CONSTRAINTS).write_text(f"iniconfig=={version}\n")
-        program = (
-            "import pathlib; from impala_tf.cluster.setup import *; from impala_tf.cluster.plan "
-            "import *; from impala_tf.cluster.node.state import ProcessSpec\n"
-            f"nodes = {nodes}\n"
-            "specs = tuple(ProcessSpec(f'actor-{k}', n.name, ()) for k, n in enumerate(nodes))\n"
-            f"root = pathlib.Path({str(small_project)!r})\n"
-            "set_up(Plan('impala', nodes, specs, ()), {}, root=root)"
-        )
-        process = stack.enter_context(subprocess.Popen(
-            [sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True
-        ))  # fmt: skip
-        assert process.stdout is not None
-        index.settimeout(120)
-        asked, _ = index.accept()
-        with asked:
-            assert asked.recv(1000).startswith(b"GET /iniconfig/")
-            assert any(line.startswith("quick: ready") for line in process.stdout)
-            process.send_signal(signal.SIGINT)
-            asked.settimeout(20)
-            with contextlib.suppress(ConnectionError):
-                assert asked.recv(1000) == b"", "uv still waits for the index"
-        assert process.wait(30) != 0

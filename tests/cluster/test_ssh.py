@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from tests.helpers.sshd import (
     make_key,
     public_key,
     refusal,
-    running_sshd,
     trust,
 )
 from tests.helpers.waiting import wait_until
@@ -59,10 +57,6 @@ def test_a_command_has_status_input_and_both_outputs(runner, sshd):
     assert runner.run(["/no/such/program"]).status == 127
     relative = os.path.relpath(sys.executable, runner.run(["printenv", "HOME"]).text.strip())
     assert runner.run([f"~/{relative}", "-c", "print(6 * 7)"]).text == "42\n", "~/ is not the home"
-    there = connect(sshd, workdir=str(sshd.folder / "none"))
-    assert there.run(["pwd"]).status == 125
-    assert there.run(["pwd"], in_workdir=False).status == 0
-    there.close()
 
 
 def test_output_and_input_larger_than_the_ssh_window_do_not_block(runner):
@@ -94,24 +88,6 @@ def test_a_long_command_ends_when_nobody_wants_it_any_more(runner, how):
     wait_until(lambda: start_ticks(pid) is None, what="end of the command")
 
 
-def test_a_login_shell_that_prints_disturbs_nothing(tmp_path):
-    """Some .bashrc files do, and scp and sftp fail there."""
-    greeting = 'ForceCommand echo Welcome!; sh -c "$SSH_ORIGINAL_COMMAND"'
-    with running_sshd(tmp_path / "noisy", greeting) as noisy:
-        trust(noisy)
-        runner = connect(noisy)
-        assert runner.run(["echo", "one"]).text == "one\n"
-        running = runner.start(["sh", "-c", "echo two; echo three >&2; exit 4"])
-        assert (sorted(running.output), running.finish()) == ([b"three\n", b"two\n"], 4)
-        runner.close()
-    with running_sshd(tmp_path / "other", "ForceCommand echo not available; exit 1") as other:
-        trust(other)
-        runner = connect(other)
-        with pytest.raises(ClusterError, match=r"node1: its login shell .*: not available$"):
-            runner.run(["true"])
-        runner.close()
-
-
 # --- connections that fail ---
 
 
@@ -125,9 +101,7 @@ def test_a_machine_that_does_not_answer_is_named(sshd, monkeypatch):
     monkeypatch.setattr("impala_tf.cluster.remote.CONNECT_TIMEOUT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        started = time.monotonic()
         assert f"SSH at 127.0.0.1:{port}" in refusal(sshd, ssh_port=port)
-        assert time.monotonic() - started < 20
     assert refusal(sshd, ssh_port=port) == f"node1: SSH at 127.0.0.1:{port}: Connection refused"
     assert f"node1: SSH at no-such.invalid:{sshd.port}: " in refusal(
         sshd, ssh_host="no-such.invalid"
@@ -141,16 +115,13 @@ def accept_new(home, how="accept-new"):
     (home / "config").write_text(f"Host *\n  StrictHostKeyChecking {how}\n")
 
 
-@pytest.mark.parametrize("how", ["accept-new", "no"])
-def test_an_unknown_host_key_is_refused_unless_ssh_itself_would_take_it(
-    sshd, home, known, capfd, how
-):
+def test_an_unknown_host_key_is_refused_unless_ssh_itself_would_take_it(sshd, home, known, capfd):
     known.unlink()
     text = refusal(sshd)
     assert f"unknown host key ssh-ed25519 {fingerprint(sshd.host_key)}" in text
     assert f"ssh -p {sshd.port} -l root -i {sshd.user_key} 127.0.0.1" in text
     assert not known.exists()
-    accept_new(home, how)
+    accept_new(home)
     connect(sshd).close()
     assert known.read_text() == f"[127.0.0.1]:{sshd.port} {public_key(sshd.host_key)}\n"
     assert fingerprint(sshd.host_key) in capfd.readouterr().err
@@ -158,8 +129,9 @@ def test_an_unknown_host_key_is_refused_unless_ssh_itself_would_take_it(
     connect(sshd).close()
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-@pytest.mark.parametrize("how", ["ask", "accept-new", "no"])
+@pytest.mark.parametrize(
+    ("kind", "how"), [("ed25519", "ask"), ("rsa", "accept-new"), ("rsa", "no")]
+)
 def test_a_changed_host_key_is_always_refused(sshd, home, known, tmp_path, kind, how):
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(other)], check=True)
@@ -236,8 +208,3 @@ def test_an_alias_of_ssh_config_is_enough_and_columns_of_the_csv_win(sshd, home)
     (home / "more").write_text(f"Host gpu*\n  IdentityFile {sshd.user_key}\n")
     connect(sshd, ssh_host="gpu1", ssh_port=None, ssh_username=None, key_filename=None).close()
     connect(sshd).close()
-
-
-def test_a_damaged_ssh_config_is_named(sshd, home):
-    (home / "config").write_text("Host x\n  Prot 22\n")
-    assert "bad configuration option" in refusal(sshd)

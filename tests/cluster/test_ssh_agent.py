@@ -68,15 +68,6 @@ def test_the_agents_key_of_an_identity_file_comes_before_its_others(
     assert logged_in(strict, **row) == "in\n"
 
 
-def test_identities_only_uses_no_other_key_of_the_agent(sshd, home, agent, monkeypatch):
-    trust(sshd)
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(sshd.user_key)))
-    make_key(home / "other")
-    row = configure(home, sshd, "IdentitiesOnly yes", "IdentityFile ~/.ssh/other")
-    assert "login of root refused" in refusal(sshd, **row)
-    assert logged_in(sshd, **configure(home, sshd, "IdentityFile ~/.ssh/other")) == "in\n"
-
-
 def test_the_agent_serves_a_key_whose_file_is_encrypted(sshd, home, agent, monkeypatch):
     trust(sshd)
     key = home / "id_ed25519"

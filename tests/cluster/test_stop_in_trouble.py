@@ -5,32 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.cluster.launch import Launcher
 from impala_tf.cluster.node.state import living_pids
 from tests.helpers.disks import fill
-from tests.helpers.launched_run import windows
 from tests.helpers.waiting import wait_until
-
-
-def test_a_run_that_is_starting_can_be_stopped(run, capfd, monkeypatch):
-    """There was nothing to stop yet, and the run started afterwards."""
-    start = Launcher.start
-    statuses: list[int] = []
-
-    def start_after_stop(launcher, runner):
-        statuses.append(run.command("stop"))
-        start(launcher, runner)
-
-    monkeypatch.setattr(Launcher, "start", start_after_stop)
-    assert run.launch(detach=True) == 1
-    said = capfd.readouterr()
-    assert statuses == [0]
-    assert said.out == "stopped: no process of the run is left on 1 machine(s)\n"
-    assert "\nthe launch was stopped; launch it again to resume the run\n" in said.err
-    assert windows() == []
-    monkeypatch.setattr(Launcher, "start", start)
-    assert run.launch(detach=True) == 0, "a later launch is refused, too"
-    wait_until(lambda: run.state("learner-0").state == "running")
 
 
 def test_a_run_can_be_looked_at_and_stopped_while_its_csv_is_edited(launched, capfd):
@@ -92,8 +69,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(small_disk, launched, capfd):
     pids = living_pids(launched.node())
     fill(small_disk)
     assert launched.command("stop", "actor-0") == 1
-    said = capfd.readouterr().err
-    assert "No space left on device; until that is repaired, only the whole run can be" in said
+    assert "No space left on device" in capfd.readouterr().err
     assert launched.command("stop", "--timeout_s=20") == 1
     said = capfd.readouterr().err
     assert said.startswith("this machine: learner-0: how it ended is not known; what was learned ")

@@ -1,6 +1,5 @@
-"""What an operator sees on a terminal: `status -f` and `attach`."""
+"""What an operator sees on a terminal: `status -f`, `watch` and `attach`."""
 
-import itertools
 import os
 import pty
 import signal
@@ -9,31 +8,20 @@ import sys
 import threading
 import time
 
-import pytest
-
-from tests.helpers.launched_run import Run
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
-
-
-@pytest.fixture
-def launched(private_tmux, tmp_path):
-    made = Run(tmp_path)
-    assert made.launch(detach=True) == 0
-    yield made
-    made.command("stop", "--timeout_s=20")
 
 
 class Terminal:
     """A command of the launcher on a terminal of its own."""
 
-    def __init__(self, *words, lines=40):
+    def __init__(self, *words):
         self._master, slave = pty.openpty()
         self.shown = b""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "frontend", *words], cwd=PROJECT, stdin=slave, stdout=slave,
             stderr=slave, start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": str(lines)},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "40"},
         )  # fmt: skip
         os.close(slave)
         threading.Thread(target=self._read, daemon=True).start()
@@ -66,32 +54,6 @@ def test_status_follows_the_run_until_ctrl_c(launched):
     assert terminal.process.wait(20) == 130
     assert b"Traceback" not in terminal.shown
     assert launched.state("learner-0").state == "running"
-
-
-def test_status_follows_the_run_also_into_a_file_or_pipe(launched, capfd):
-    """It printed nothing, for ever."""
-    command = [sys.executable, "-m", "frontend", "status", "-f", f"--logdir={launched.logdir}"]
-    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        for _ in range(2):
-            table = list(itertools.takewhile(str.strip, lines))
-            assert table[0].startswith("learners: 1 running; actors: 2 running")
-            assert [line.split()[0] for line in table[-3:]] == ["learner-0", "actor-0", "actor-1"]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_status_on_a_low_terminal_shows_what_needs_attention(launched):
-    launched.command("stop", "learner-0")
-    launched.command("stop", "actor-0")
-    terminal = Terminal("status", "-f", f"--logdir={launched.logdir}", lines=5)
-    terminal.wait_for(b"learners: 1 stopped; actors: 1 running, 1 stopped; 1 of 1")
-    terminal.wait_for(b"actor-1")
-    assert b"actor-0" not in terminal.shown
-    terminal.process.send_signal(signal.SIGINT)
-    assert terminal.process.wait(20) == 130
 
 
 def test_watch_shows_the_run_and_leaves_it_running(launched):

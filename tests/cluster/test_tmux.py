@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.cluster.node.state import AgentError
 from impala_tf.cluster.node.tmux import RunSession
 from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
 from tests.helpers.waiting import wait_until
+
+
+def test_a_machine_without_tmux_says_so(
+    private_tmux: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AgentError, match="tmux is missing; on Debian: apt-get install tmux"):
+        RunSession("impala").windows()
 
 
 @pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])

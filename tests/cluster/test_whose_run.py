@@ -62,9 +62,3 @@ def test_the_newest_of_the_session_is_meant_without_a_logdir(state, tmp_path, ca
     assert main(["stop"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "--tmux_sess=impala" in line and line.endswith(f": --logdir={other}")
-
-
-def test_a_later_launch_into_a_logdir_replaces_the_record(state, tmp_path):
-    launched(tmp_path / "run")
-    last = launched(tmp_path / "run")
-    assert [path.stem for path in state.iterdir()] == [last]

@@ -35,8 +35,6 @@ class AgentError(Exception):
 
 REFUSED = 122
 """Exit status of the agent after an `AgentError`. Others mean that it could not run at all."""
-CANCELLED = "the launch was interrupted"
-"""The beginning of the `AgentError` of a cancelled launch."""
 _POLL_S = 0.1
 HEARTBEAT_S = 2.0
 SILENT_S = 15.0

@@ -125,7 +125,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     with _locked(logdir, orders.node):
         cancelled = files.cancelled_path(logdir, orders.node)
         if cancelled.exists() and cancelled.read_text() == orders.run_id:
-            raise AgentError(f"{files.CANCELLED}; launch the run again, which resumes it")
+            raise AgentError("the launch was interrupted; launch the run again, which resumes it")
         state_file = files.state_path(logdir, orders.node)
         earlier = files.read_state(state_file)
         if earlier is not None and files.living_pids(earlier):
@@ -213,10 +213,6 @@ def _start(orders: Orders, names: Collection[str] = ()) -> NodeState:
         session.close(run_id)
     is_ours = False
     if not runs:
-        if not Path(orders.code).is_dir():
-            raise AgentError(
-                f"{orders.code}: no such folder; launch the run again, which resumes it"
-            )
         session.close(orders.run_id)  # its window might start the supervisor at the same time
         files.claim(orders.logdir, orders.node, STOP_TIMEOUT_S + _START_TIMEOUT_S).close()
         if (earlier := files.read_state(state_file)) is not None:
@@ -291,12 +287,9 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         stopped = tuple(sorted({*orders.stopped, *(names & present)}))
         try:
             files.write(path, orders._replace(stopped=stopped, end_command=command))
-        except OSError as error:  # such as a full disk, which must not keep a run alive
+        except OSError:  # such as a full disk, which must not keep a run alive
             if not is_all:
-                raise AgentError(
-                    f"{path}: {error.strerror}; until that is repaired, only the whole run can be"
-                    " stopped"
-                ) from error
+                raise
             if pid := files.living_pids(state).get("supervisor"):
                 os.kill(pid, signal.SIGINT)  # as Ctrl-C in its window
     until_s = time.monotonic() + asked["timeout_s"]
