@@ -5,11 +5,10 @@ This is the only file that imports Horovod, and only if there is more than one l
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,6 @@ from impala_tf.machine.supervision import Members
 from impala_tf.types import Nest
 
 _log = logging.getLogger("impala_tf.learner")
-
-
-class LostPeerError(Exception):
-    """Another learner of the group has ended or is unreachable; the message names it."""
 
 
 class LearnerGroup:
@@ -51,6 +46,12 @@ class LearnerGroup:
         self.members: Sequence[int] = (0,) if told is None else told.numbers
         self.away_since_unix_s = {} if told is None else told.away_since_unix_s
 
+    @property
+    def others(self) -> str:
+        """The names of the other learners; '' if there are none."""
+        own = self.members[self.rank]
+        return " or ".join(f"learner-{number}" for number in self.members if number != own)
+
     def sum(self, nest: Nest, name: str) -> Nest:
         """Returns a nest of tensors, summed over all learners.
 
@@ -66,18 +67,8 @@ class LearnerGroup:
         return [value]
 
     def is_lost_peer(self, error: BaseException) -> bool:
-        """Returns whether `error`, raised by one of these operations, means a lost peer."""
+        """Returns whether `error`, raised by one of these operations, means a lost learner."""
         return False
-
-    @contextlib.contextmanager
-    def naming_lost_peers(self, names: Callable[[], str]) -> Iterator[None]:
-        """Turns an error of an operation that lost a peer into LostPeerError, with their names."""
-        try:
-            yield
-        except Exception as error:
-            if not self.is_lost_peer(error):
-                raise
-            raise LostPeerError(names()) from error
 
     def close(self) -> None:
         """Leaves the group, which ends the group for all learners."""

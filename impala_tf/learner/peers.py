@@ -1,18 +1,14 @@
-"""A learner's view of its group: which learners have no batch, hang or are lost."""
+"""A learner's view of its group: which learners have no batch, and whether one hangs."""
 
 from __future__ import annotations
 
-import socket
-import ssl
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.config.addresses import split_host_port
 from impala_tf.learner.learner_group import LearnerGroup
 
 
@@ -33,9 +29,6 @@ PATIENCE_S = 60.0
 HUNG_S, FIRST_HUNG_S = 100.0, 400.0
 """A learner that spends this long in one gradient step hangs, or waits for one that does. It exits,
 so that the group restarts. The first update takes longer, because learners compile."""
-LATE_S = 2.0
-"""Learners notice a lost peer at different times. Each keeps its port open for this long, so that
-slower peers do not count it as lost, too."""
 
 
 def exchange(
@@ -60,25 +53,6 @@ def exchange(
     return ControlFlags(*(bool(flag > 0) for flag in group_flags)), steps
 
 
-def answers(host_port: str, timeout_s: float = 3.0) -> bool:
-    """Returns whether a TLS server at `host_port` starts a handshake.
-
-    A TCP connection alone proves nothing: the kernel accepts it even for a stopped process. The
-    identity is not verified, because nothing is sent.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    address = split_host_port(host_port)
-    try:
-        with socket.create_connection(address, timeout_s) as raw, context.wrap_socket(raw):
-            return True
-    except ssl.SSLError:
-        return True  # the server refused, so it is alive
-    except OSError:
-        return False
-
-
 class Peers:
     """Agrees with the other learners on each update, and tracks what this learner waits for.
 
@@ -87,23 +61,12 @@ class Peers:
 
     Args:
       group: the group of learners.
-      hosts: host:port of every learner of the group, by rank.
       clock: returns the time in seconds.
-      answers: returns whether the learner at a host:port answers.
     """
 
-    def __init__(
-        self,
-        group: LearnerGroup,
-        hosts: Sequence[str],
-        clock: Callable[[], float] = time.monotonic,
-        answers: Callable[[str], bool] = answers,
-    ) -> None:
+    def __init__(self, group: LearnerGroup, clock: Callable[[], float] = time.monotonic) -> None:
         self.group = group
-        self._hosts = hosts
         self._clock = clock
-        self._answers = answers
-        self._others = [rank for rank in range(group.size) if rank != group.rank]
         self._activity: tuple[Literal["waits", "meets", "works"], float] = ("waits", clock())
         self._hung_s = FIRST_HUNG_S
         # By rank: which learner has a batch now. The first call of `wait_s` starts the wait,
@@ -171,30 +134,12 @@ class Peers:
         """
         activity, since = self._activity
         elapsed_s = self._clock() - since
-        if activity == "waits" or not self._others or elapsed_s < self._hung_s:
+        if activity == "waits" or self.group.size == 1 or elapsed_s < self._hung_s:
             return ""
-        name = self._names([self.group.rank])
+        name = f"learner-{self.group.members[self.group.rank]}"
         if activity == "works":
             return f"{name}: has hung for {elapsed_s:.0f} s after an update"
-        return f"{name}: has waited {elapsed_s:.0f} s for {self._awaited()} in an update"
-
-    def lost(self) -> str:
-        """Returns the names of the lost learners. Call it before closing this learner's port."""
-        gone = [f"{self._names([rank])} at {self._hosts[rank]}" for rank in self._unreachable()]
-        if len(self._others) > 1:
-            time.sleep(LATE_S)
-        return f"{', '.join(gone)} (no answer)" if gone else "another learner"
-
-    def _awaited(self) -> str:
-        if gone := self._unreachable():
-            return f"{self._names(gone)}, which does not answer"
-        return ("" if len(self._others) == 1 else "one of ") + self._names(self._others)
-
-    def _unreachable(self) -> list[int]:
-        """Returns the ranks of the other learners that do not answer. Asks all of them at once."""
-        with ThreadPoolExecutor(len(self._others) or 1) as pool:
-            alive = pool.map(lambda rank: self._answers(self._hosts[rank]), self._others)
-            return [rank for rank, answers in zip(self._others, alive, strict=True) if not answers]
+        return f"{name}: has waited {elapsed_s:.0f} s for {self.group.others} in an update"
 
     def _is_patient(self) -> bool:
         return self.starving_s() < PATIENCE_S
@@ -202,6 +147,3 @@ class Peers:
     def _note_batch(self) -> None:
         if self._has_batch[self.group.rank]:
             self._batch_at = self._clock()
-
-    def _names(self, ranks: Sequence[int]) -> str:
-        return ", ".join(f"learner-{self.group.members[rank]}" for rank in ranks)

@@ -35,12 +35,7 @@ from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.arrivals import Batches, Intake, UnrollQueue
 from impala_tf.learner.conversion import NetworkService
 from impala_tf.learner.inference import InferenceService
-from impala_tf.learner.learner_group import (
-    LearnerGroup,
-    LostPeerError,
-    check_equal_flags,
-    join_group,
-)
+from impala_tf.learner.learner_group import LearnerGroup, check_equal_flags, join_group
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.run_state import RunState
 from impala_tf.learner.training_loop import TrainingLoop
@@ -99,14 +94,15 @@ def main(given: Given) -> int:
     group = join_group(config, members)
     config = configs.replace(config, task=group.members[group.rank])
     try:
-        with group.naming_lost_peers(lambda: "another learner"):
-            process = LearnerProcess(config, spec, logdir, group, stop)
-            process.run(device, regroup.is_set, notes.lines)
+        process = LearnerProcess(config, spec, logdir, group, stop)
+        process.run(device, regroup.is_set, notes.lines)
     except NotFiniteError as error:
         _log.error("%s; %s", error, _newest(logdir))
         return 1
-    except LostPeerError as lost:
-        _log.error("learner-%d: lost %s; %s", config.process.task, lost, _EXITING)
+    except Exception as error:
+        if not group.is_lost_peer(error):
+            raise
+        _log.error("learner-%d: lost %s; %s", config.process.task, group.others, _EXITING)
         return 1 if members is None else REGROUP
     finally:
         group.close()
@@ -197,8 +193,7 @@ class LearnerProcess:
             self.inference = InferenceService(copy, spec, self.store, seed)
         self._waits = configs.waits_for_updates(config)
         self.server = self._make_server(agent, specs)
-        hosts = configs.split(config.process.learner_hosts)
-        self.peers = Peers(group, [hosts[number] for number in group.members])
+        self.peers = Peers(group)
         interval_s = config.run.checkpoint_interval_s
         self.loop = TrainingLoop(self.learner, self.recorder, self.peers, self, interval_s)
 
@@ -291,7 +286,7 @@ class LearnerProcess:
             self._stop.on_request(self.inference.close)
         self._notes = notes
         try:
-            with self.group.naming_lost_peers(self.peers.lost), self.reporting():
+            with self.reporting():
                 run_interruptibly(lambda: self._learn(regroup_requested))
         finally:
             self.queue.close()

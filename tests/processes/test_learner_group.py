@@ -59,7 +59,7 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path:
     os.kill(learner(first, rank=1), signal.SIGKILL)
     code, out, err = first.wait(120)
     assert code != 0
-    assert f"learner-0: lost learner-1 at {hosts[1]} (no answer)" in out, out + err
+    assert "learner-0: lost learner-1;" in out, out + err
     assert first.alive() == []
     before = rows(tmp_path)
 
@@ -82,11 +82,11 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path:
 
 def test_a_learner_that_waits_for_a_batch_notices_a_lost_peer(start_pair, tmp_path: Path):
     """Learners that wait for batches meet once a second. The lost one was in their last meeting."""
-    hosts, runs = start_pair(*flags_of(tmp_path))
+    _, runs = start_pair(*flags_of(tmp_path))
     both = ("status.json", "status-1.json")
     runs[1].wait_until(lambda: all(status(tmp_path, name) for name in both), START_S)
     os.kill(runs[0].process.pid, signal.SIGKILL)
     code, out, err = runs[1].wait(120)
     assert code == 1, out + err
-    assert f"learner-1: lost learner-0 at {hosts[0]} (no answer); exit" in out
+    assert "learner-1: lost learner-0; exit" in out
     assert "Traceback" not in out + err
