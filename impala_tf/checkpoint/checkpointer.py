@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from impala_tf.checkpoint import files
 from impala_tf.config import ConfigError
 from impala_tf.logdir import os_error, sync
-from impala_tf.types import LARGEST
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +52,9 @@ class Checkpointer:
 
         Args:
           state: what to save besides variables, JSON-able.
-          learner_updates: the number of updates so far. If a complete checkpoint has the same
-            number, nothing is written: what came without an update, such as the frames that fill
-            a replay, comes again.
+          learner_updates: the number of updates so far. If a checkpoint has the same number,
+            nothing is written: what came without an update, such as the frames that fill a replay,
+            comes again.
 
         Returns:
           the checkpoint's folder.
@@ -71,11 +69,6 @@ class Checkpointer:
         while self._damaged:
             files.set_aside(self._damaged.pop())
         final = self._directory / files.folder_name(learner_updates)
-        if final.exists():
-            try:
-                files.read_state(final)
-            except files.DamagedError:
-                files.set_aside(final)
         if not final.exists():
             with files.temporary(final) as folder:
                 folder.mkdir()
@@ -83,8 +76,7 @@ class Checkpointer:
                     self._checkpoint.write(str(folder / "variables"))
                 except tf.errors.OpError as error:  # such as a full disk
                     raise os_error(error.message, folder) from error
-                files.write_state(folder, state, learner_updates)
-                files.write_manifest(folder)
+                files.write_state(folder, state)
                 for path in (*folder.iterdir(), folder):
                     sync(path)
                 folder.rename(final)
@@ -146,7 +138,7 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
 
     Raises:
       MismatchError: one is missing or has another shape; some may have been assigned.
-      files.DamagedError: the values cannot be read, or no training made them.
+      files.DamagedError: the values cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -159,7 +151,6 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
                 status.assert_existing_objects_matched()
             else:
                 status.assert_consumed()
-            _check_numbers(prefix)
         finally:
             os.close(descriptor)
     except tf.errors.ResourceExhaustedError:
@@ -171,17 +162,3 @@ def read_variables(path: Path, variables: tf.train.Checkpoint, partial: bool) ->
     except (AssertionError, ValueError) as error:
         reason = str(error).splitlines()[0].removesuffix(": attributes {")
         raise MismatchError(reason) from error
-
-
-def _check_numbers(path: str) -> None:
-    """Raises DamagedError if a network's weights are no numbers that a network could have.
-
-    Sums of squares, which optimizers and statistics keep, may be larger.
-    """
-    reader = tf.train.load_checkpoint(path)
-    for name, dtype in reader.get_variable_to_dtype_map().items():
-        if dtype.is_floating:
-            most = LARGEST if "agent/" in name else np.finfo(np.float32).max
-            if not (np.abs(reader.get_tensor(name)) <= most).all():
-                weights = name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
-                raise files.DamagedError(f"{weights}: NaN, infinite or beyond {LARGEST:g}")

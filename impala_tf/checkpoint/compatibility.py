@@ -42,14 +42,10 @@ def check_compatible(
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
     problems = [
-        f"{where}: holds a run with {name} {_as_json(saved.get(name))}, but this run has"
-        f" {_as_json(current.get(name))}; choose another --logdir"
-        for name in current
-        if _as_json(saved.get(name)) != _as_json(current.get(name))
+        f"{where}: holds a run with {name} {saved.get(name)}, but this run has {value};"
+        " choose another --logdir"
+        for name, value in current.items()
+        if saved.get(name) != value
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value  # JSON has no tuples

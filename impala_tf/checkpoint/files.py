@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError
 from impala_tf.logdir import open_regular, read_json
 
-MANIFEST = "manifest.json"
+STATE, MANIFEST = "state.json", "manifest.json"
 FORMAT = 1
 """The format of checkpoints. A change that other versions cannot read gives it another number."""
 
@@ -52,14 +51,14 @@ def checkpoints(directory: Path) -> list[Path]:
     return sorted(paths, key=lambda path: int(path.name.removeprefix("ckpt-")))
 
 
-def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) -> None:
-    """Writes state.json. Raises TypeError if `state` is not JSON-able."""
-    content = {"format": FORMAT, "learner_updates": learner_updates, "state": state}
-    (folder / "state.json").write_text(json.dumps(content))
+def write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Writes state.json, and then manifest.json for all files in the folder.
 
-
-def write_manifest(folder: Path) -> None:
-    """Writes manifest.json for the files in the folder."""
+    Args:
+      folder: the checkpoint's.
+      state: what to save besides variables, JSON-able, with a "run_id".
+    """
+    (folder / STATE).write_text(json.dumps(state))
     fingerprints = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
     manifest = {"format": FORMAT, "files": fingerprints}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -68,85 +67,36 @@ def write_manifest(folder: Path) -> None:
 def read_state(checkpoint: Path) -> Any:
     """Returns the state given to `write_state`, after comparing every file with the manifest.
 
-    Whoever wrote the folder, its files have an end, and the state is like a run's.
-
     Raises:
-      DamagedError: a file is missing, unreadable or changed, or not as a run writes it.
+      DamagedError: a file is missing, unreadable or changed.
       ConfigError: it has another format.
     """
     name = MANIFEST
     try:
         manifest = read_json(checkpoint / name)
-        for name, written in dict(manifest["files"]).items():
-            path = checkpoint / Path(name).name
-            if (size := path.stat().st_size) != written["size"]:
-                raise DamagedError(f"{name} has {size:,} bytes, not {written['size']}")
-            if _fingerprint(path) != written:
-                raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
+        if (format_ := manifest["format"]) != FORMAT:
+            raise ConfigError(
+                f"{checkpoint / name}: has format {format_}, but this version of impala_tf reads"
+                f" format {FORMAT}; use the version that wrote it"
+            )
+        for name, written in manifest["files"].items():
+            if _fingerprint(checkpoint / Path(name).name) != written:
+                raise DamagedError(f"{name} has changed since it was written")
         for path in checkpoint.iterdir():  # TensorFlow reads what the manifest lacks, too
             name = path.name
             open_regular(path).close()
-        name = "state.json"
-        content = read_json(checkpoint / name)
-        # A file alone with another format is a file with a changed bit.
-        if type(content["format"]) is int and content["format"] == manifest["format"] != FORMAT:
-            raise ConfigError(
-                f"{checkpoint / MANIFEST}: has format {manifest['format']}, but this version of"
-                f" impala_tf reads format {FORMAT}; use the version that wrote it"
-            )
-        if not content["format"] == manifest["format"] == FORMAT or not _is_of_run(content):
-            raise ValueError("not as a run writes it")
+        name = STATE
+        state = read_json(checkpoint / name)
+        # It is part of file names in a mirror, and somebody else may have written it.
+        if not re.fullmatch(r"\w{1,64}", state["run_id"]):
+            raise ValueError("run_id is no name")
     except ConfigError:
         raise
     except OSError as error:
         raise DamagedError(f"{name}: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{name} is unreadable: {error}") from error
-    return content["state"]
-
-
-def _is_of_run(content: Any) -> bool:
-    """Tells whether state.json has all that its readers use, and its numbers are possible ones."""
-    match content:
-        case {
-            "state": {
-                "identity": dict(),
-                "run_id": str(run_id),
-                "counters": {
-                    "learner_updates": int(updates),
-                    "agent_steps": int(steps),
-                    "environment_frames": int(frames),
-                    "kl_factor": float(factor),
-                },
-                "recorder": {
-                    "wall_time_s": float(wall_time_s),
-                    "episodes": window,
-                    "level_episodes": list() | None as windows,
-                },
-            }
-        }:
-            return (
-                re.fullmatch(r"\w{1,64}", run_id) is not None
-                and all(0 <= count < 2**63 for count in (updates, steps, frames))
-                and all(map(math.isfinite, (factor, wall_time_s)))
-                and all(map(_is_window, [window, *(windows or [])]))
-            )
-    return False
-
-
-def _is_window(window: Any) -> bool:
-    """Tells whether a value is what `EpisodeWindow.state` returns."""
-    match window:
-        case {"count": int(count), "last": list(episodes)}:
-            return 0 <= count < 2**63 and all(map(_is_episode, episodes))
-    return False
-
-
-def _is_episode(episode: Any) -> bool:
-    match episode:
-        case [float(), int(length), int(), int(), list(infos)]:
-            return abs(length) < 2**63 and all(isinstance(n, float | None) for n in infos)
-    return False
+    return state
 
 
 class Newest(NamedTuple):

@@ -1,6 +1,5 @@
 """Damaged checkpoints are found: a run resumes from a whole one or says why it cannot."""
 
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ import tensorflow as tf
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible
-from impala_tf.checkpoint.files import checkpoints, write_manifest
+from impala_tf.checkpoint.files import checkpoints, write_state
 from impala_tf.config import ConfigError
 from tests.helpers.states import state
 
@@ -67,19 +66,6 @@ def test_a_resumed_run_continues_exactly_as_if_it_had_not_stopped(tmp_path):
     assert resumed.checkpointer.latest == tmp_path / "ckpt-000000000001"
     resumed.train()
     assert_same(resumed.values(), run.values())
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
-def test_weights_that_no_training_made_are_damage(tmp_path, caplog, value):
-    """Its games would be played, and reported, with noise."""
-    good = saved_run(tmp_path, 1)[1]
-    run = Run(tmp_path)
-    run.network.w.assign(tf.fill(run.network.w.shape, value))
-    run.checkpointer.save(state(2), 2)
-    resumed = Run(tmp_path)
-    assert resumed.checkpointer.restore() == state(1)
-    assert_same(resumed.values(), good)
-    assert "is damaged (agent/w: NaN, infinite or beyond 1e+30)" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["[sweep] lr=1", "a\\b", "*?"])
@@ -140,24 +126,14 @@ def forge_the_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text(NO_FILES)
 
 
-def edit(name: str, *keys: str, to: object) -> Callable[[Path], object]:
-    """Changes one value of a JSON file; the manifest stays honest."""
-
-    def spoil(folder: Path) -> None:
-        content = inner = json.loads((folder / name).read_text())
-        for key in keys[:-1]:
-            inner = inner[key]
-        inner[keys[-1]] = to
-        (folder / name).write_text(json.dumps(content))
-        if name != "manifest.json":
-            (folder / "manifest.json").unlink()
-            write_manifest(folder)
-
-    return spoil
-
-
 def text(name: str, content: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(content)
+
+
+def foreign_run(folder: Path) -> None:
+    """Mirrors name their files by it."""
+    (folder / "manifest.json").unlink()
+    write_state(folder, state(run_id="../x"))
 
 
 def fifo(folder: Path) -> None:
@@ -172,26 +148,21 @@ def endless(folder: Path) -> None:
     (folder / "manifest.json").symlink_to("/dev/zero")
 
 
-SIZE = ("manifest.json", "files", DATA, "size")
 DEEP = '{"format": 1, "files": {}, "state": ' + 100_000 * "["
 DAMAGES = {
     "a FIFO": (fifo, "data-00000-of-00001: is no regular file"),
     "a device": (endless, "manifest.json: is no regular file"),
     "deep JSON": (text("manifest.json", DEEP), "manifest.json is unreadable"),
-    "a size of text": (edit(*SIZE, to="1"), "bytes, not"),
-    "no files": (edit("manifest.json", "files", to=[1]), "manifest.json is unreadable"),
-    "a flipped bit of the format": (edit("manifest.json", "format", to=9), "unreadable"),
-    "no counters": (edit("state.json", "state", "counters", to={}), "state.json is unreadable"),
-    "huge frames": (
-        edit("state.json", "state", "counters", "environment_frames", to=10**400),
-        "state.json is unreadable",
+    "no files": (
+        text("manifest.json", '{"format": 1, "files": [1]}'),
+        "manifest.json is unreadable",
     ),
-    "games of text": (
-        edit("state.json", "state", "recorder", "episodes", "last", to=["x"]),
-        "state.json is unreadable",
+    "a run_id that is a path": (foreign_run, "state.json is unreadable: run_id is no name"),
+    "a file is shorter": (
+        lambda folder: os.truncate(folder / DATA, 9),
+        "data-00000-of-00001 has changed",
     ),
-    "a file is shorter": (lambda folder: os.truncate(folder / DATA, 9), "data-0.* 9 bytes, not"),
-    "a bit is flipped": (flip_a_bit, "data-00000-of-00001 has changed .* SHA-256 differs"),
+    "a bit is flipped": (flip_a_bit, "data-00000-of-00001 has changed"),
     "no index": (lambda folder: (folder / "variables.index").unlink(), "index: No such file"),
     "an empty manifest": (text("manifest.json", ""), "manifest.json is unreadable"),
     "a forged manifest": (forge_the_manifest, "[Cc]hecksum does not match"),
@@ -228,13 +199,6 @@ def test_a_damaged_checkpoint_does_not_count_among_the_three(tmp_path, caplog):
     caplog.clear()
     assert Run(tmp_path).checkpointer.restore() == state(23)
     assert caplog.records == []
-
-
-def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
-    run = Run(tmp_path)
-    flip_a_bit(run.checkpointer.save(state(take=1), 3))
-    run.checkpointer.save(state(take=2), 3)
-    assert Run(tmp_path).checkpointer.restore() == state(take=2)
 
 
 def test_an_evaluation_changes_nothing_in_the_folder(tmp_path):
@@ -275,19 +239,17 @@ def test_a_checkpoint_of_another_shape_or_without_a_variable_is_refused(tmp_path
         Checkpointer(tmp_path, extra).restore(partial=True)
 
 
-@pytest.mark.parametrize("other", [0, 2])
-def test_another_format_is_refused_in_one_line_and_not_called_damage(tmp_path, other):
+def test_another_format_is_refused_in_one_line_and_not_called_damage(tmp_path):
     saved_run(tmp_path, 2)
     file = tmp_path / "ckpt-000000000002" / "manifest.json"
-    for name in ("state.json", "manifest.json"):
-        edit(name, "format", to=other)(file.parent)
+    file.write_text(NO_FILES.replace("1", "2"))
     with pytest.raises(ConfigError) as refusal:
         Run(tmp_path).checkpointer.restore()
     (line,) = refusal.value.problems
-    assert line.startswith(f"{file}: has format {other}, but") and "reads format 1" in line
+    assert line.startswith(f"{file}: has format 2, but") and "reads format 1" in line
 
 
-PONG = {"level_name": "PongNoFrameskip-v4", "num_actions": 6, "observation_shape": (84, 84, 4)}
+PONG = {"level_name": "PongNoFrameskip-v4", "num_actions": 6, "observation_shape": [84, 84, 4]}
 
 
 def test_another_level_is_refused_before_any_variable_changes(tmp_path):

@@ -31,8 +31,7 @@ class Run:
         folder.mkdir(parents=True)
         (folder / "variables.index").write_text("index")
         (folder / "variables.data").write_text(f"{updates} " * 1000)
-        files.write_state(folder, state(updates, run_id=self.run_id), updates)
-        files.write_manifest(folder)
+        files.write_state(folder, state(updates, run_id=self.run_id))
         return folder
 
     def rows(self) -> list[str]:
