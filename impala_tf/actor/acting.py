@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import abc
-import statistics
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -18,7 +16,6 @@ from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, 
 
 _POLL_S = 0.01  # between requests for new parameters in a synchronous run
 _MOST = 10.0  # the longest wait, as a multiple of the patience
-_WAITS = 5  # how many recent waits give the usual duration of an update
 
 FetchParameters = Callable[[int], tuple[int, list[Any]] | None]
 """Takes the version that the actor has, -1 if none. Returns the newest version and its arrays in
@@ -69,8 +66,8 @@ class OwnActing(Acting):
       network: the network, which receives the learner's parameters.
       fetch_parameters: gets them from the learner.
       waits: whether every unroll is made with newer parameters than the last one.
-      patience_s: how long to wait for newer parameters, in seconds; twice the usual duration of an
-        update if that is longer, but at most 10 times this. Then the actor continues with the
+      patience_s: how long to wait for newer parameters, in seconds; twice the duration of the
+        last update if that is longer, but at most 10 times this. Then the actor continues with the
         parameters that it has: another actor is lost, and the remaining ones must fill the batch.
     """
 
@@ -85,8 +82,7 @@ class OwnActing(Acting):
         self._fetch_parameters = fetch_parameters
         self._waits = waits
         self._patience_s = patience_s
-        # Their median ignores a single long wait for a lost actor.
-        self._waits_s: deque[float] = deque(maxlen=_WAITS)
+        self._last_wait_s = 0.0
         # When the wait for the next parameters began, possibly several unrolls ago.
         self._began: float | None = None
 
@@ -94,17 +90,16 @@ class OwnActing(Acting):
         """Fetches newer parameters; a synchronous run waits for them."""
         self._began = self._began or time.monotonic()
         fetched = self._fetch_parameters(self.parameter_version)
-        usual_s = statistics.median(self._waits_s) if self._waits_s else 0.0
-        # While an actor is lost, every update takes longer, and so the usual wait grows. The limit
-        # keeps it from growing forever.
+        # While an actor is lost, updates take longer, and so the waits grow, but not forever.
         longest_s = _MOST * self._patience_s
-        deadline = time.monotonic() + min(max(self._patience_s, 2.0 * usual_s), longest_s)
+        patience_s = min(max(self._patience_s, 2.0 * self._last_wait_s), longest_s)
+        deadline = time.monotonic() + patience_s
         while fetched is None and self._waits and time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
             fetched = self._fetch_parameters(self.parameter_version)
         if fetched is not None:
             if self.parameter_version >= 0:  # the first wait was for the learner to start
-                self._waits_s.append(time.monotonic() - self._began)
+                self._last_wait_s = time.monotonic() - self._began
             self._began = None
             self.parameter_version, arrays = fetched
             self._network.set_parameters(arrays)

@@ -104,18 +104,6 @@ class LiteRtNetwork:
         ]
         self._outputs = [tensor["index"] for tensor in self._interpreter.get_output_details()]
 
-    def constants(self) -> list[np.ndarray]:
-        """Returns the floats in the model's file, as float32: weights, scales and others."""
-        # Before the interpreter allocates, only constants have values.
-        interpreter, found = Interpreter(model_content=bytes(self._file)), []
-        for tensor in interpreter.get_tensor_details():
-            found.append(tensor["quantization_parameters"]["scales"])
-            if np.issubdtype(tensor["dtype"], np.floating):
-                with contextlib.suppress(ValueError):
-                    values = interpreter.get_tensor(tensor["index"])
-                    found.append(values.astype(np.float32))
-        return found
-
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the outputs. Call `set_parameters` first."""
         assert self._interpreter is not None

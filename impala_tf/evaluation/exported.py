@@ -21,7 +21,7 @@ from impala_tf.agents.sampling import epsilon_greedy_of, greedy_of, sampler_of
 from impala_tf.config import ConfigError, EnvironmentConfig, Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.logdir import Logdir, read_json
-from impala_tf.types import LARGEST, AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
+from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
 FORMAT = 1
 _KINDS: dict[str, type] = {
@@ -160,8 +160,6 @@ class ExportedAgent:
                 raise ValueError(f"it computes {shapes}")
         except (OSError, ValueError, RuntimeError, LookupError, AssertionError) as error:
             raise ConfigError(f"{path}: is not this agent's model: {error}") from None
-        if any(not (np.abs(array) <= LARGEST).all() for array in self._network.constants()):
-            raise ConfigError(f"{path}: is damaged (weights: NaN, infinite or beyond {LARGEST:g})")
 
     def policy(self, num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
         """Returns the policy for N environments, which it computes one after another.

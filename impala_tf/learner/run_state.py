@@ -88,6 +88,6 @@ class RunState:
             "counters": self._learner.counters(),
             "recorder": self._recorder.state(),
         }
-        self._checkpointer.save(state, self._learner.learner_updates)
+        path = self._checkpointer.save(state, self._learner.learner_updates)
         self.saved_frames = self._learner.environment_frames
-        return Path(str(self._checkpointer.latest))
+        return path

@@ -41,9 +41,6 @@ class UserCallbacks:
         add_scalars: Callable[[Mapping[str, float], int], None],
     ) -> None:
         self._callbacks = callbacks
-        self._follow_updates = [
-            each for each in callbacks if type(each).on_update is not Callback.on_update
-        ]
         self._file = CsvWriter(logdir.callback_metrics, COLUMNS)
         self._add_scalars = add_scalars
         self._last_row: Row | None = None
@@ -59,9 +56,9 @@ class UserCallbacks:
 
     def on_update(self, statistics: Any) -> None:
         """Calls `on_update`; `statistics` is a NamedTuple of numbers, or None (no call)."""
-        if self._follow_updates and statistics is not None:
+        if self._callbacks and statistics is not None:
             values = {name: float(value) for name, value in statistics._asdict().items()}
-            for callback in self._follow_updates:
+            for callback in self._callbacks:
                 self._call(callback, "on_update", values)
 
     def on_checkpoint(self, path: Path) -> None:
@@ -79,15 +76,7 @@ class UserCallbacks:
         row = self._last_row = {**row, "episode_return_games": min(row.get("episodes") or 0, GAMES)}
         frames = int(row["environment_frames"] or 0)
         for callback in self._callbacks:
-            returned = self._call(callback, "on_row", row)
-            try:
-                metrics = {str(name): float(value) for name, value in (returned or {}).items()}
-            except (AttributeError, TypeError, ValueError):
-                self.failure = (
-                    f"--callbacks: {type(callback).__qualname__}.on_row must return {{name:"
-                    f" number}} or None, but returned {returned!r}"
-                )
-                continue
+            metrics = self._call(callback, "on_row", row)
             for name, value in metrics.items():
                 line: dict[str, Any] = {"name": name, "value": value}
                 self._file.write({"environment_frames": frames, **line})
@@ -103,16 +92,22 @@ class UserCallbacks:
         """See `monitoring.writers`."""
         self._file.close()
 
-    def _call(self, callback: Callback, method: str, argument: Any) -> Any:
-        """Calls a method. If it raises, the traceback is logged and the run ends."""
+    def _call(self, callback: Callback, method: str, argument: Any) -> dict[str, float]:
+        """Calls a method; returns the metrics that `on_row` returns; {} if none.
+
+        If it raises, or these are no metrics, the traceback is logged and the run ends.
+        """
         try:
-            return getattr(callback, method)(argument)
+            returned = getattr(callback, method)(argument)
+            if method == "on_row" and returned:
+                return {str(name): float(value) for name, value in returned.items()}
         except (Exception, SystemExit) as error:
             _log.exception("a callback raised")
             self.failure = (
                 f"--callbacks: {type(callback).__qualname__}.{method} raised"
                 f" {plug_ins.raised(error)}; the traceback is in the learner's log"
             )
+        return {}
 
 
 def load(run: RunConfig) -> list[Callback]:

@@ -37,17 +37,9 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
             config.agent.core != "feedforward",
             "dqn replays single steps; add --core=feedforward",
         ),
-        "target_update_interval": (
-            not flags["target_update_interval"],
-            "dqn needs a target network; give 1 or more",
-        ),
         "replay_capacity": (
             capacity < batch,
             f"a batch of --batch_size unrolls already has {batch} agent steps; give more",
-        ),
-        "replay_start_steps": (
-            batch <= capacity < flags["replay_start_steps"],
-            f"--replay_capacity holds only {capacity} agent steps; give fewer",
         ),
     }
     lines = [

@@ -80,11 +80,6 @@ class ReplayBuffer:
         """The largest number of agent steps that the buffer holds."""
         return self._slots * self._length
 
-    @property
-    def nbytes(self) -> int:
-        """The memory that its arrays take once it is full."""
-        return sum(array.nbytes for array in tree.flatten((self._unrolls, self._targets)))
-
     def add(self, unrolls: Unroll) -> None:
         """Stores unrolls, arrays [B, ...], in place of the oldest ones."""
         count = len(unrolls.parameter_version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,8 +14,6 @@ from impala_tf.config import Config
 from impala_tf.learner.batch_uses import BatchUses
 from impala_tf.learner.gradient_step import GradientStep
 from impala_tf.types import EnvironmentSpec, Nest, Unroll
-
-_log = logging.getLogger("impala_tf.learner")
 
 
 class Replayed(BatchUses):
@@ -78,6 +75,4 @@ def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Repla
     specs = unroll_specs(step.agent, spec, config.optimizer.unroll_length)
     # Learners must not draw the same random numbers.
     seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())
-    replay = ReplayBuffer(specs, step.layout, config, seed)
-    _log.info("replay: up to %s agent steps, %.2f GB", f"{replay.capacity:,}", replay.nbytes / 1e9)
-    return Replayed(replay, config)
+    return Replayed(ReplayBuffer(specs, step.layout, config, seed), config)
