@@ -153,10 +153,6 @@ def _processes(
     number, addresses = given["task"], [split_host_port(address) for address in learners]
     names = [host for host, _ in addresses]
     if among := configs.split(os.environ.get(GROUP_HOSTS, "")):
-        if len(among) != len(learners):
-            raise ConfigError(
-                f"{GROUP_HOSTS}={','.join(among)}: name {len(learners)}, as --learner_hosts does"
-            )
         names = list(among)
         # This node is in two networks, and its name may mean either address.
         everywhere = host_port("0.0.0.0", addresses[number][1])
@@ -177,16 +173,10 @@ def _process(flags: Given) -> ProcessSpec:
     return ProcessSpec(name, "", (*user_commands.program(), *configs.to_flags(flags)))
 
 
-def _per_node(given: Given) -> int:
-    # Where Slurm does not confine a job to its cores, those of other jobs are counted, too.
-    own = os.environ.get("SLURM_CPUS_ON_NODE", "")
-    cores = cores_here()
-    return given["actors_per_node"] or (min(cores, int(own) or cores) if own.isdecimal() else cores)
-
-
 def tasks(given: Given) -> range:
     """Returns the indices of this node's actors; if no flag says how many, one for each core."""
-    actors, node, nodes = _per_node(given), given["task"], len(configs.split(given["actor_hosts"]))
+    actors = given["actors_per_node"] or cores_here()
+    node, nodes = given["task"], len(configs.split(given["actor_hosts"]))
     if not nodes:
         return range(node * actors, (node + 1) * actors)
     # The nodes take turns, so that indices differ even if nodes have different numbers of cores.
@@ -198,7 +188,8 @@ def _sizes(given: Given, config: Config) -> dict[str, int]:
     nodes = len(configs.split(given["actor_hosts"]))
     if not nodes:
         return {}
-    envs = [config.process.envs_per_actor] * nodes * _per_node(given)
+    actors = nodes * (given["actors_per_node"] or cores_here())
+    envs = [config.process.envs_per_actor] * actors
     learners = len(configs.split(given["learner_hosts"]))
     flags = sizes(given.replace(algorithm=config.loss.algorithm), learners, envs)
     if "batch_size" in flags and not given["actors_per_node"]:
