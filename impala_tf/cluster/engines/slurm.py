@@ -8,8 +8,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import re
 import secrets
 import shlex
@@ -35,7 +33,7 @@ from impala_tf.cluster.status import print_run, run_in
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.logdir import write_atomically
 
-_NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
+_NAME, _SCRIPT = "slurm", "slurm.sh"
 _COMMAND_S = 60.0
 _RUNS = ("RUNNING", "COMPLETING", "SUSPENDED")
 """Jobs in other states, such as PENDING, have no processes."""
@@ -49,11 +47,6 @@ _HEAD = """\
 """
 _BODY = """\
 
-stopped={mark} # written by the command: impala cluster stop
-if [ -e "$stopped" ]; then
-    echo "job $SLURM_JOB_ID was stopped; start the run again as it was started before"
-    exit 0
-fi
 # Comes two minutes before the time is over: the learners write a checkpoint, and all nodes leave.
 late= interrupted=
 trap 'late=1 interrupted=1; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
@@ -63,7 +56,6 @@ on_every_node=(--cpu-bind=none --wait=0 --kill-on-bad-exit=0)
 {steps}
 while interrupted=; wait "$learners"; status=$?; [ "$interrupted" ]; do :; done
 if [ "$late" ] && {{ [ "$status" = 0 ] || [ "$status" = {left} ]; }}; then
-    [ -e "$stopped" ] && exit 0
     exec scontrol requeue "$SLURM_JOB_ID"
 fi
 {end}exit "$status"
@@ -95,7 +87,6 @@ def render(given: Given) -> str:
     output = str(logdir).replace("%", "%%") + "/slurm-%j.out"
     head = _HEAD.format(name=f"impala-{name}", output=_quoted(output), workdir=_quoted(Path.cwd()))
     body = _BODY.format(
-        mark=shlex.quote(f"{logdir}/") + _STOP_MARK.format(job='"$SLURM_JOB_ID"'),
         command=shlex.join([*program, *configs.to_flags(flags)]),
         steps=_BOTH_STEPS if given["slurm_actors"] else _ONE_STEP,
         left=LEFT,
@@ -110,22 +101,12 @@ def submit(given: Given, *_: object) -> int:
     script = render(given)
     if shutil.which("sbatch") is None:
         raise ConfigError("--engine=slurm: no sbatch here; use a machine with Slurm's commands")
-    if (given["num_learners"] or 1) > 1 and importlib.util.find_spec("horovod") is None:
-        # Only a warning: nodes, or a container, may have another environment than this one.
-        install = user_commands.install_horovod(Path(sys.executable))
-        print(
-            f"warning: several learners need Horovod, which {sys.executable} does not have; run"
-            f" {install}",
-            file=sys.stderr,
-        )
     before = earlier(logdir, _NAME)
     if before is not None and (state := _queue(before, "%T")):
         raise trains_there(logdir, f"job {before.job['job']} is {state[0]} and")
     with written(logdir):
         make_logdir(given)
         write_atomically(logdir / _SCRIPT, script)
-        for mark in logdir.glob(_STOP_MARK.format(job="*")):  # a new Slurm counts from 1 again
-            mark.unlink()
         number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
         launch = Launch(_NAME, str(logdir.resolve()), time.time(), {"job": number})
         write(secrets.token_hex(8), launch)
@@ -157,9 +138,6 @@ def stop(launch: Launch) -> int:
     if not states:
         print(f"job {number} is not in the queue any more")
     elif "RUNNING" in states:
-        # Without this mark, the script would requeue the job if its time is just over.
-        with contextlib.suppress(OSError):
-            Path(launch.logdir, _STOP_MARK.format(job=number)).touch()
         # Its nodes stop their learners first, and the script ends after them.
         _slurm("scancel", "--signal=INT", number)
         print(f"job {number} stops: the learners write a checkpoint")
@@ -170,26 +148,12 @@ def stop(launch: Launch) -> int:
 
 
 def _component(given: Given, nodes: int, *flags: str) -> str:
-    options = [line for flag in flags if (line := _options(given, flag))]
+    options = [given[flag] for flag in flags if given[flag]]
     # Whole nodes, unless the user asks for cores; a node starts as many actors as it has cores.
-    whole = (
-        []
-        if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options))
-        else ["--exclusive"]
-    )
-    lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue"]
-    return "".join(f"#SBATCH {line}\n" for line in (" ".join(lines), *options))
-
-
-def _options(given: Given, flag: str) -> str:
-    text: str = given[flag]
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"--{flag}={text}: {error}") from None
-    if "\n" in text or (words and not words[0].startswith("-")):
-        raise ConfigError(f"--{flag}={text}: must be options of sbatch, such as --partition=x")
-    return text.strip()
+    asked = re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options))
+    whole = "" if asked else " --exclusive"
+    lines = [f"--nodes={nodes} --ntasks-per-node=1{whole} --requeue", *options]
+    return "".join(f"#SBATCH {line}\n" for line in lines)
 
 
 def _quoted(value: object) -> str:
