@@ -191,8 +191,6 @@ def _troubles(status: Status, now_unix_s: float) -> Iterator[str]:
         yield f"training with {here} of {here + len(away)} learners; away: {who}"
     if since_s := status.get("starving_since_unix_s"):
         yield f"starving for {duration(now_unix_s - since_s)}: no unrolls"
-    if refused := status.get("refused_actor"):
-        yield refused
     if trouble := status.get("storage_trouble"):
         yield f"{trouble['text']} (for {duration(now_unix_s - trouble['since_unix_s'])})"
 

@@ -124,8 +124,6 @@ def troubles(status: Status) -> list[str]:
         lines.append(f"starving since {_clock(since_s)}: no unrolls from actors")
     if trouble := status.get("storage_trouble"):
         lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
-    if refused := status.get("refused_actor"):
-        lines.append(f"{refused}; restart it with the learner's flags")
     row = status.get("row") or {}
     missing = [n.removeprefix(INFO) for n, v in row.items() if n.startswith(INFO) and v is None]
     if missing and row.get("episodes"):

@@ -94,7 +94,6 @@ class Status(TypedDict):
     storage_trouble: NotRequired[StorageTrouble | None]
     num_learners: NotRequired[int]  # the number of learners that train now
     away_learners: NotRequired[list[AwayLearner]]
-    refused_actor: NotRequired[str]  # which actor was refused in the last minute, why; '': none
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
     end_reason: NotRequired[str]  # why the run ended before its last frame; '': it did not

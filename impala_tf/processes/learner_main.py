@@ -416,7 +416,6 @@ class LearnerProcess:
                 status_file.AwayLearner(learner=number, since_unix_s=since_s)
                 for number, since_s in self.group.away_since_unix_s.items()
             ],
-            refused_actor=service.last_refusal(),
             replay=None
             if replay is None
             else status_file.ReplayStatus(
@@ -426,7 +425,10 @@ class LearnerProcess:
             if self.outputs is None
             else self.outputs.evaluation(state == "done" and not self._stop()),
             learners=recorder.last_learner_rows,
-            actors=[_actor_status(actor, learner.parameter_version) for actor in service.actors()],
+            actors=[
+                _actor_status(actor, learner.parameter_version)
+                for actor in service.sessions.shown()
+            ],
             checkpoint=None
             if checkpoint is None
             else status_file.CheckpointStatus(
@@ -474,7 +476,7 @@ def _wait_for_actors_to_be_told(server: transport.LearnerServer) -> None:
     """Waits until every actor knows that the run is over, for a few seconds at most."""
     deadline = time.monotonic() + _FAREWELL_S
     while time.monotonic() < deadline:
-        if all(actor.told_run_over for actor in server.service.actors()):
+        if all(actor.told_run_over for actor in server.service.sessions.shown()):
             return
         time.sleep(0.1)
 

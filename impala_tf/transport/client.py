@@ -26,7 +26,6 @@ from impala_tf.transport.failures import (
     NoNetwork,
     RunOver,
     TransportError,
-    strip_numbers,
 )
 from impala_tf.transport.impala_pb2 import FromActor, FromLearner
 from impala_tf.transport.route import Route
@@ -112,7 +111,7 @@ class ActorClient:
         self._thread = threading.Thread(target=self._stay_connected, name="stream", daemon=True)
 
         self._next_sequence = 0
-        self._last_refusal = ""
+        self._unused = ""  # why the last unroll was not used
         self._last_push = time.monotonic()
         self._fetching_s = 0.0
         self._unchanged_at: float | None = None  # when the last fetch found nothing new
@@ -232,11 +231,9 @@ class ActorClient:
         """Waits until the previous push is accepted; returns the seconds that it took."""
         started = time.monotonic()
         if self._next_sequence:
-            unused = self._wait_for("push").unused
-            if strip_numbers(unused) != self._last_refusal:
-                self._last_refusal = strip_numbers(unused)
-                if unused:
-                    _log.warning("the learner does not use an unroll: %s", unused)
+            before, self._unused = self._unused, self._wait_for("push").unused
+            if self._unused and not before:  # the first of several
+                _log.warning("the learner does not use an unroll: %s", self._unused)
         now = time.monotonic()
         waited_s = self._fetching_s + now - started
         self.push_wait_fraction = waited_s / max(now - self._last_push, 1e-9)

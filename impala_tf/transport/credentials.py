@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import grpc
-from cryptography import x509
 
 from impala_tf.config import ConfigError
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
@@ -20,7 +19,7 @@ _log = logging.getLogger("impala_tf.learner")
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
     """Returns the learner's credentials, which refuse clients without a certificate of this run.
 
-    Raises: ConfigError naming a file that is missing, unreadable, damaged or readable by others.
+    Raises: ConfigError naming a file that is missing, or a key that others can read.
     """
     ca, certificate, key = _read(directory, LEARNER_FILES)
     return grpc.ssl_server_credentials(
@@ -60,28 +59,19 @@ class Revoked:
 
 
 def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
-    contents: list[bytes] = []
-    problems: list[str] = []
     if missing := [name for name in names if not (directory / name).exists()]:
         raise ConfigError(
             f"{directory}: has no {', '.join(missing)}; start the learner first, which makes them."
             " On another machine, copy them there, or point --credentials at them"
         )
     for path in (directory / name for name in names):
-        try:
-            contents.append(path.read_bytes())
-            if path.suffix == ".pem":
-                x509.load_pem_x509_certificate(contents[-1])
-            elif path.stat().st_mode & 0o077:
-                problems.append(
-                    f"{path}: other users can read this private key; run chmod 600 {path}, or if"
-                    " that changes nothing there, give a --credentials=FOLDER on a file system that"
-                    " keeps permissions"
-                )
-        except ValueError:
-            problems.append(f"{path}: not a certificate; copy the run's credentials again")
-        except OSError as error:
-            problems.append(f"{path}: cannot be read: {error.strerror}")
-    if problems:
-        raise ConfigError(problems)
-    return contents
+        if path.suffix == ".key" and path.stat().st_mode & 0o077:
+            raise ConfigError(
+                f"{path}: other users can read this private key; run chmod 600 {path}, or if"
+                " that changes nothing there, give a --credentials=FOLDER on a file system that"
+                " keeps permissions"
+            )
+    try:
+        return [(directory / name).read_bytes() for name in names]
+    except OSError as error:
+        raise ConfigError(f"{directory}: cannot be read: {error.strerror}") from None

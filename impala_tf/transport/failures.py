@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import re
-
 import grpc
 
 
@@ -57,8 +55,3 @@ class StreamError(Exception):
     ) -> None:
         super().__init__(message)
         self.code = code
-
-
-def strip_numbers(reason: str) -> str:
-    """Returns a reason without its numbers, such as a lag, which differ at each refusal."""
-    return re.sub(r"\d+", "N", reason)

@@ -19,7 +19,6 @@ from impala_tf.transport.failures import (
     RefusedUnroll,
     StaleUnroll,
     StreamError,
-    strip_numbers,
 )
 from impala_tf.transport.grants import Grants
 from impala_tf.transport.sessions import Session, Sessions
@@ -168,21 +167,16 @@ class Pushes:
         except DecodeError as error:
             raise StreamError(str(error)) from error
         except RefusedUnroll as refused:
+            if not session.trouble:  # the first of several
+                logger.warning("%s: an unroll was refused: %s", session.actor_id, refused)
             session.last_sequence = request.sequence
-            self._note_refusal(session, str(refused))
+            session.trouble = f"its unrolls are refused: {refused}"
             self._on_refused(request.num_environments)
             raise
         except StaleUnroll:
             session.count(request.sequence, version, report)
             raise
         session.count(request.sequence, version, report)
-
-    @staticmethod
-    def _note_refusal(session: Session, reason: str) -> None:
-        session.trouble = f"its unrolls are refused: {reason}"
-        if session.last_refusal != strip_numbers(reason):
-            session.last_refusal = strip_numbers(reason)
-            logger.warning("%s: an unroll was refused: %s", session.actor_id, reason)
 
 
 def check_environments(num_environments: int, most: int) -> None:

@@ -17,6 +17,7 @@ from impala_tf.config import ConfigError
 from impala_tf.config.addresses import split_host_port
 from impala_tf.machine.local_addresses import is_here
 from impala_tf.transport import credentials
+from impala_tf.transport.failures import QueueClosed
 from impala_tf.transport.service import LearnerService
 from impala_tf.transport.wire import METHOD, SERVER_OPTIONS, SERVICE
 
@@ -57,7 +58,7 @@ class LearnerServer:
         self._in_loop(self._server.start())
 
     def finish(self) -> None:
-        """Tells all actors that the run is over, from now on; `actors` shows which were told."""
+        """Tells all actors that the run is over, from now on; see `Session.told_run_over`."""
         self._loop.call_soon_threadsafe(self.service.finish)
 
     def stop(self, grace_s: float) -> None:
@@ -69,7 +70,7 @@ class LearnerServer:
             return
         self._in_loop(self._stop(grace_s))
         self._end_loop()
-        self.service.close()
+        self.service.pushes.close()
 
     async def _bind(
         self, address: str, server_credentials: grpc.ServerCredentials
@@ -94,7 +95,7 @@ class LearnerServer:
             ) from error
 
     async def _stop(self, grace_s: float) -> None:
-        self.service.stop()
+        self.service.sessions.end(QueueClosed())  # the actors call again later
         await self._server.stop(grace_s)
 
     def _in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:

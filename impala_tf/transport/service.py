@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Collection, Container, Sequence
@@ -46,7 +45,6 @@ RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops
 _ANSWER_S = 10.0  # a large message may be on its way before the answer to a ping
 _REQUESTS = ("parameters", "push", "infer", "network")
 _PING = impala_pb2.FromLearner(ping=True).SerializeToString()
-_WARN_AGAIN_S = 60.0
 # How often and for how long to poll for a new version. If none comes, the next update lacks the
 # unrolls of a lost actor, and the other actors have to fill the batch.
 _POLL_S = 0.002
@@ -154,9 +152,10 @@ class LearnerService:
       members: the numbers of the learners that train together, including this one.
 
     Attributes:
-      terms: what actors must agree with.
+      pushes: as given.
       sessions: the actors' sessions.
       revoked: the names of revoked certificates, which are refused.
+      is_over: whether the run is over.
     """
 
     def __init__(
@@ -168,54 +167,29 @@ class LearnerService:
         number: int = 0,
         members: Collection[int] = (0,),
     ) -> None:
-        self.terms = pushes.terms
+        self.pushes = pushes
         self.sessions = pushes.sessions
         self.revoked: Container[str] = ()
-        self._pushes = pushes
         self._parameters = parameters
-        self._parameter_specs = [NamedSpec.of(*spec) for spec in self.terms.parameter_specs]
+        self._parameter_specs = [NamedSpec.of(*spec) for spec in pushes.terms.parameter_specs]
         self._networks = networks
         self._number, self._members = number, members
-        self._over = threading.Event()
+        self.is_over = False
         self._infer = infer
         self._num_held = 0  # questions that wait for the learner's next update
-        self._warned_at: dict[str, float] = {}
-        self._last_refusal = (float("-inf"), "")
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run is over."""
-        return self._over.is_set()
-
-    def close(self) -> None:
-        """Stops the threads that put unrolls into the queue, once `put` returns."""
-        self._pushes.close()
 
     def finish(self) -> None:
         """Tells all actors that the run is over, from now on. Call it in the event loop."""
-        self._over.set()
+        self.is_over = True
         self.sessions.end(RunOver())
-
-    def stop(self) -> None:
-        """Ends all streams; the actors call again later. Call it in the event loop."""
-        self.sessions.end(QueueClosed())
 
     def num_acting(self) -> int:
         """Returns the number of live actors that do not wait for the learner's next update."""
         return self.sessions.count_present() - self._num_held
 
-    def actors(self) -> list[Session]:
-        """Returns every actor that is present or was recently; see `Sessions.list_shown`."""
-        return self.sessions.list_shown()
-
-    def last_refusal(self) -> str:
-        """Returns which actor was refused last, and why; '' if none was in the last minute."""
-        at_s, refusal = self._last_refusal
-        return refusal if time.monotonic() - at_s < _WARN_AGAIN_S else ""
-
     async def Act(self, requests: object, context: Any) -> None:  # noqa: N802
         """Serves an actor until its stream ends."""
-        stream, hello = ActorStream(context, self._pushes.most_bytes), impala_pb2.Hello()
+        stream, hello = ActorStream(context, self.pushes.most_bytes), impala_pb2.Hello()
         session: Session | None = None
         try:
             message = await stream.read()
@@ -223,7 +197,7 @@ class LearnerService:
             if self.is_over:
                 raise RunOver
             self._check_not_revoked(stream)
-            check_fits(hello, self.terms, self._pushes.codec.specs)
+            check_fits(hello, self.pushes.terms, self.pushes.codec.specs)
             preferred = (each for each in hello.learners if each in self._members)
             learner = next(preferred, self._number)
             if learner != self._number:
@@ -231,11 +205,11 @@ class LearnerService:
                 return
             session = await self.sessions.admit(hello, stream, self.revoked)
             welcome = impala_pb2.Welcome(
-                run_id=self.terms.run_id,
+                run_id=self.pushes.terms.run_id,
                 parameter_specs=encode_specs(self._parameter_specs),
-                run_steps=self.terms.run_steps,
+                run_steps=self.pushes.terms.run_steps,
                 restarts=session.restarts,
-                level=self.terms.level,
+                level=self.pushes.terms.level,
             )
             await stream.write(FromLearner(welcome=welcome))
             await self._answer_requests(session, stream)
@@ -248,9 +222,7 @@ class LearnerService:
                 if told := self.sessions.find(hello, stream.certificate):
                     told.told_run_over = True
         except HandshakeRefused as refused:
-            self._note_refusal(
-                stream.host, f"refused actor {show(hello.actor_id)} at {stream.host}: {refused}"
-            )
+            logger.warning("refused actor %s at %s: %s", show(hello.actor_id), stream.host, refused)
             await stream.write(FromLearner(refused=str(refused)))
         except StreamError as error:
             await context.abort(error.code, str(error))
@@ -260,7 +232,7 @@ class LearnerService:
         finally:
             if session is not None and session.stream is stream:
                 session.stream = None
-                self._pushes.grants.lost(session)
+                self.pushes.grants.lost(session)
 
     def _check_not_revoked(self, stream: ActorStream) -> None:
         if stream.certificate in self.revoked:
@@ -297,7 +269,7 @@ class LearnerService:
             case "parameters":
                 answer = await self._get_parameters(session, request.parameters)
             case "push":
-                answer = FromLearner(push=await self._pushes.push(session, request.push))
+                answer = FromLearner(push=await self.pushes.push(session, request.push))
             case "infer":
                 answer = FromLearner(infer=await self._choose_actions(session, request.infer))
             case _:
@@ -310,7 +282,7 @@ class LearnerService:
         """Waits until the actor may act. Returns the newest parameters, unless it has them."""
         while self._parameters.latest is None:
             await asyncio.sleep(0.1)
-        await self._pushes.grants.wait(session, request.sequence)
+        await self.pushes.grants.wait(session, request.sequence)
         snapshot = self._parameters.latest
         if snapshot.parameter_version == request.known_version:
             return FromLearner(parameters={"unchanged": True})
@@ -357,17 +329,6 @@ class LearnerService:
                 await asyncio.sleep(_POLL_S)
         finally:
             self._num_held -= 1
-
-    def _note_refusal(self, host: str, refusal: str) -> None:
-        """Logs a refusal, but not too often for the same host, which may retry."""
-        now = time.monotonic()
-        self._last_refusal = (now, refusal)
-        if now - self._warned_at.get(host, float("-inf")) < _WARN_AGAIN_S:
-            return
-        if len(self._warned_at) > 1000:
-            self._warned_at.clear()
-        self._warned_at[host] = now
-        logger.warning("%s", refusal)
 
 
 def _parse(data: bytes | bytearray) -> impala_pb2.FromActor:

@@ -46,7 +46,6 @@ class Session:
       stream: the open stream; None while there is none.
       restarts: how many other processes had the name before.
       last_sequence: the number of the last push that was accepted, refused or stale; -1: none.
-      last_refusal: why an unroll was last refused, without numbers; '': none was.
       pushing: the push that is being put into the queue; None if there is none.
       parameter_version: of the last push; -1: none yet.
       report: of the last push.
@@ -63,7 +62,6 @@ class Session:
         self.stream: ActorStream | None = stream
         self.restarts = 0
         self.last_sequence = -1
-        self.last_refusal = ""
         self.pushing: asyncio.Future[None] | None = None
         self.parameter_version = -1
         self.report = ActorReport()
@@ -92,7 +90,7 @@ class Session:
 
 
 class Sessions:
-    """The actors of one learner. `list_shown` and `count_present` are thread-safe."""
+    """The actors of one learner. `shown` and `count_present` are thread-safe."""
 
     def __init__(self) -> None:
         self._current: dict[str, Session] = {}
@@ -173,7 +171,7 @@ class Sessions:
         """Returns the number of actors whose streams are open."""
         return sum(session.is_present for session in list(self._current.values()))
 
-    def list_shown(self) -> list[Session]:
+    def shown(self) -> list[Session]:
         """Returns all actors that are present or called in the last SHOWN_S seconds, by name."""
         shown_from = time.monotonic() - SHOWN_S
         shown = [

@@ -62,10 +62,6 @@ def test_panel_and_line_have_the_numbers_of_a_run() -> None:
             a_status(state="done", num_learners=1, away_learners=AWAY, **SAVED), ["done"],
             ["away"], id="done",
         ),
-        pytest.param(
-            a_status(refused_actor="refused actor actor-9 at h: digest"),
-            ["actor-9 at h: digest", "restart it"], [], id="a refused actor",
-        ),
     ],
 )  # fmt: skip
 def test_panel_and_line_say_how_a_run_stands(

@@ -181,7 +181,7 @@ def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
         made = random_unrolls(specs_of(parts), 1)
         versions = np.full(1, version, np.int64)
         actor.push(made._replace(parameter_version=versions), [Episode(4.0, 9)])
-        wait_until(lambda: parts.server.service.actors()[0].trouble != "", what="refusal")
+        wait_until(lambda: parts.server.service.sessions.shown()[0].trouble != "", what="refusal")
         part = parts.recorder.interval()
         assert part["unrolls_refused"] == 1
         assert [episode[0] for episode in part["episodes"]] == [4.0]
@@ -211,7 +211,7 @@ def test_an_actor_whose_numbers_break_updates_is_named_and_cannot_end_the_run(
         return parts.learner.update(batch)
 
     def trouble() -> dict[str, str]:
-        return {actor.actor_id: actor.trouble for actor in parts.server.service.actors()}
+        return {actor.actor_id: actor.trouble for actor in parts.server.service.sessions.shown()}
 
     monkeypatch.setattr(arrivals, "REFUSED_S", 0.0)
     try:

@@ -160,7 +160,7 @@ def test_names_that_would_disturb_a_terminal_or_a_log_are_refused(
 ) -> None:
     one = learner.serve()
     assert learner.peer(one).ask(hello=hello(actor_id=name)).startswith("actor_id: ")
-    assert one.service.actors() == []
+    assert one.service.sessions.shown() == []
     assert len(caplog.text) < 1000
     assert "\x1b" not in caplog.text
 

@@ -51,12 +51,12 @@ def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(learner: F
     actor.report("nobody listens before the handshake, and that is no failure")
     actor.handshake()
     actor.report("its environments broke\x1b[2J" + "!" * 10_000)
-    wait_until(lambda: one.service.actors()[0].trouble)
-    (seen,) = one.service.actors()
+    wait_until(lambda: one.service.sessions.shown()[0].trouble)
+    (seen,) = one.service.sessions.shown()
     assert seen.trouble.startswith("its environments broke?[2J!!!") and len(seen.trouble) < 1000
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
-    wait_until(lambda: one.service.actors()[0].trouble == "")
+    wait_until(lambda: one.service.sessions.shown()[0].trouble == "")
 
 
 def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
@@ -112,7 +112,7 @@ def test_a_retry_waits_for_the_first_attempt_and_counts_once(learner: FakeLearne
     answer = InThread(peer.receive)
     time.sleep(0.5)
     assert answer.blocked
-    assert one.service.actors()[0].last_contact > time.monotonic() - 0.1
+    assert one.service.sessions.shown()[0].last_contact > time.monotonic() - 0.1
     learner.has_room.set()
     assert answer.wait().duplicate
     assert learner.versions() == [0]

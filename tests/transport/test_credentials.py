@@ -116,10 +116,6 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda copy: (copy / "actor.key").chmod(0o640),
         "chmod 600 .*/actor.key",
     ),
-    "half a file": (
-        lambda copy: (copy / "ca.pem").write_text("half a file"),
-        "ca.pem: not a certificate",
-    ),
 }
 
 

@@ -64,5 +64,5 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     second.wait()
     assert learner.versions() == [0, 1, 2], "an unroll was lost, or trained on twice"
     wait_until(lambda: one.service.num_acting() == 1)
-    assert len(one.service.actors()) == 1
+    assert len(one.service.sessions.shown()) == 1
     assert "reconnected" not in caplog.text, "the name was given to a new session"

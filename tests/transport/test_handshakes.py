@@ -31,13 +31,11 @@ FITTING = hello()["unroll_specs"]
     ],
 )
 def test_an_actor_that_does_not_fit_is_refused_with_both_values(
-    learner: FakeLearner, changes: dict[str, Any], said: str
+    learner: FakeLearner, caplog: pytest.LogCaptureFixture, changes: dict[str, Any], said: str
 ) -> None:
     one = learner.serve()
-    assert one.service.last_refusal() == ""
     assert re.search(said, learner.peer(one).ask(hello=hello(**changes)))
-    shown = one.service.last_refusal()
-    assert "raw at 127.0.0.1" in shown and re.search(said, shown)
+    assert "raw at 127.0.0.1" in caplog.text and re.search(said, caplog.text)
     learner.connect(one.port, "good").push(make_unroll(1))
     assert learner.reported(1) == [1]
-    assert [view.actor_id for view in one.service.actors()] == ["good"]
+    assert [view.actor_id for view in one.service.sessions.shown()] == ["good"]

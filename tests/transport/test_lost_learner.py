@@ -142,9 +142,9 @@ def test_an_actor_learns_that_the_run_is_over_whatever_it_does_next(
     one = learner.serve()
     actor = learner.connect(one.port)
     actor.handshake()
-    assert not one.service.actors()[0].told_run_over
+    assert not one.service.sessions.shown()[0].told_run_over
     one.finish()
-    wait_until(lambda: one.service.actors()[0].told_run_over)
+    wait_until(lambda: one.service.sessions.shown()[0].told_run_over)
     one.stop(0)
     with pytest.raises(RunOver):
         call(actor)

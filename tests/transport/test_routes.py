@@ -68,7 +68,7 @@ def test_an_actor_acts_for_another_learner_until_its_own_is_back(
     actor.push(make_unroll(1))
     actor.push(make_unroll(2))
     assert first.reported(2) == [1, 2]
-    wait_until(lambda: len(alone.service.actors()) == 1)
+    wait_until(lambda: len(alone.service.sessions.shown()) == 1)
 
     # Time for the answer to the last push: without it, the actor would wait for learner 1.
     alone.stop(1)
@@ -76,8 +76,8 @@ def test_an_actor_acts_for_another_learner_until_its_own_is_back(
     actor.push(make_unroll(3))  # to learner 0, which sends the actor to learner 1
     own = second.serve(ports[1], number=1, members=(0, 1))
     assert second.reported(1) == [3]
-    assert again.service.actors() == [], "learner 0 counts an actor that it has sent away"
+    assert again.service.sessions.shown() == [], "learner 0 counts an actor that it has sent away"
     actor.push(make_unroll(4))
     assert second.reported(1) == [4]
     assert first.reports.empty()
-    assert [each.actor_id for each in own.service.actors()] == ["actor-0"]
+    assert [each.actor_id for each in own.service.sessions.shown()] == ["actor-0"]

@@ -39,7 +39,7 @@ def test_an_actor_is_told_why_its_unroll_is_not_used_and_continues(
     # Once: with a lag in it, every refusal would have a reason of its own.
     assert caplog.text.count("an unroll was refused: made") == len(refused[:1])
     assert caplog.text.count("does not use an unroll: made with version 1") == 1
-    wait_until(lambda: one.service.actors()[0].trouble == "")
+    wait_until(lambda: one.service.sessions.shown()[0].trouble == "")
 
 
 @pytest.mark.parametrize("error", KINDS)
@@ -52,4 +52,4 @@ def test_a_retried_push_of_such_an_unroll_is_a_duplicate(
     peer.ask(hello=hello())
     assert peer.ask(push=push(0)).unused == "no"
     assert peer.ask(push=push(0)).duplicate
-    assert one.service.actors()[0].trouble.endswith("no") == (error is RefusedUnroll)
+    assert one.service.sessions.shown()[0].trouble.endswith("no") == (error is RefusedUnroll)
