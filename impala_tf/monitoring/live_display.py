@@ -6,7 +6,6 @@ It reads the fields of status.json (`status.Status`), and does not need TensorFl
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,16 +16,13 @@ from rich.live import Live
 from impala_tf.monitoring.render import FINAL_STATES, panel, plain_line, troubles
 from impala_tf.monitoring.status_file import Status
 
-_log = logging.getLogger(__name__)
-
 _LINES_BESIDES_ACTORS = 19  # lines of the panel, and of the prompt below it
 
 
 class Display:
     """Shows a run from `start` to `stop`: a live panel on a terminal, else a line each interval.
 
-    Output that cannot be written is lost, with one warning, and the run continues. `may_lose` tells
-    whether it continues after its reader has closed the pipe. `clock` must never jump.
+    Output that cannot be written is lost, and the run continues. `clock` must never jump.
     """
 
     def __init__(
@@ -35,13 +31,11 @@ class Display:
         console: Console | None = None,
         interval_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
-        may_lose: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = status_source
         self._console = console or _console()
         self._interval_s = interval_s
         self._clock = clock
-        self._may_lose = may_lose
         self._status: Status | None = None  # the newest that could be read
         self._next_line_s = 0.0
         self._last_line = ""
@@ -50,7 +44,6 @@ class Display:
         # When the newest status was written, by the learner's clock and by this one.
         self._written_unix_s, self._written_at_s = 0.0, clock()
         self._live: Live | None = None
-        self._loses = False  # whether the last lines could not be written
 
     def start(self) -> None:
         """Starts the display. From then on, call `update` about four times per second."""
@@ -91,11 +84,8 @@ class Display:
         with self._writing():
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
-    def stop(self, final_lines: str, *, say_how_far: bool = True) -> None:
-        """Ends the display. The last status stays on the screen, with `final_lines` below it.
-
-        Without a screen, prints frames and return, too, if `say_how_far`.
-        """
+    def stop(self, final_lines: str) -> None:
+        """Ends the display. The last status stays on the screen, with `final_lines` below it."""
         status = self._read()
         if self._live is not None:
             live, self._live = self._live, None
@@ -103,12 +93,8 @@ class Display:
                 live.update(self._render(status), refresh=True)
             with self._writing():
                 live.stop()
-        elif status is not None and status["row"] is not None:
-            line = plain_line(status)
-            if say_how_far and line != self._last_line:
-                self.say(line)
-            if not say_how_far and (problems := troubles(status)):
-                self.say("\n".join(problems))
+        elif status is not None and (line := plain_line(status)) != self._last_line:
+            self.say(line)
         self.say(final_lines)
 
     def _read(self) -> Status | None:
@@ -123,26 +109,16 @@ class Display:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Wraps writing to the console: a full disk or a lost terminal must not end a run.
-
-        But SystemExit if the reader has closed the pipe, as `head` does to end a command. Ctrl-C
-        ends `tee`, too: then `may_lose` is true, and further output is lost.
-        """
+        """Wraps writing to the console: a full disk, or a reader that ends, must not end a run."""
         try:
             yield
-        except (BrokenPipeError, SystemExit):  # rich converts the first to the second
-            if not self._may_lose():
-                raise
-        except OSError as error:
-            if not self._loses:
-                _log.warning("cannot show the run: %s; training continues", error.strerror or error)
-            self._loses = True
+        except SystemExit:  # rich makes it of BrokenPipeError, and writes no more
+            pass
+        except OSError:
             # This drops unwritten output, which the console would otherwise collect in memory.
             self._console.quiet = True
             self._console.print()
             self._console.quiet = False
-        else:
-            self._loses = False
 
     def _render(self, status: Status | None) -> RenderableType:
         learners = len(status.get("learners", ())) if status else 0

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from impala_tf.monitoring.metrics import INFO, Row, bottleneck_of
+from impala_tf.monitoring.metrics import Row, bottleneck_of
 from impala_tf.monitoring.rows import GAMES
 from impala_tf.monitoring.status_file import ActorStatus, Status
 from impala_tf.printable import duration
@@ -124,26 +124,12 @@ def troubles(status: Status) -> list[str]:
         lines.append(f"starving since {_clock(since_s)}: no unrolls from actors")
     if trouble := status.get("storage_trouble"):
         lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
-    row = status.get("row") or {}
-    missing = [n.removeprefix(INFO) for n, v in row.items() if n.startswith(INFO) and v is None]
-    if missing and row.get("episodes"):
-        reason = "the level's info has no number of this name; actor-0's log lists the names"
-        lines.append(f"--info_metrics={','.join(missing)}: {reason}")
-    return lines + _actors_troubles(status["actors"])
-
-
-def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:
-    """Returns what keeps actors from acting, as lines: one for all actors with the same problem."""
-    names_by_trouble: dict[str, list[str]] = {}
-    for actor in actors:
-        if trouble := actor.get("trouble"):
-            names_by_trouble.setdefault(trouble, []).append(actor["name"])
-    lines = [
-        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {trouble}"
-        for trouble, names in names_by_trouble.items()
+    of_actors = [
+        f"{actor['name']}: {actor['trouble']}" for actor in status["actors"] if actor.get("trouble")
     ]
-    more = [f"and {len(lines) - _MOST_TROUBLES} more actors"] if len(lines) > _MOST_TROUBLES else []
-    return lines[:_MOST_TROUBLES] + more
+    if (hidden := len(of_actors) - _MOST_TROUBLES) > 0:
+        of_actors[_MOST_TROUBLES:] = [f"and {hidden} more actors"]
+    return lines + of_actors
 
 
 def _clock(unix_s: float) -> str:
@@ -157,16 +143,10 @@ def _share(status: Status) -> float:
 
 
 def _remaining(status: Status) -> str:
-    """Returns the remaining training time, or what the run waits for after it; '': unknown."""
-    if status["state"] != "training":
-        return ""
+    """Returns the remaining training time; '': unknown."""
     left = status["total_environment_frames"] - status["environment_frames"]
-    if left <= 0:
-        saved = status["checkpoint"]
-        is_saved = saved and saved["environment_frames"] >= status["environment_frames"]
-        return "" if is_saved else "writing the last checkpoint"
     frames_per_s = (status["row"] or {}).get("frames_per_s")
-    if not frames_per_s or status.get("starving_since_unix_s"):
+    if status["state"] != "training" or left <= 0 or not frames_per_s:
         return ""
     # At least 1 s: if the next update takes long, "0 s left" would look like a run that hangs.
     return f"{duration(max(1.0, left / frames_per_s))} left"
@@ -180,17 +160,13 @@ def mean_return(row: Mapping[str, Any]) -> str:
     """Returns the mean return of a row of metrics, and over how many games."""
     if not (games := min(row.get("episodes") or 0, GAMES)):
         return "no episode finished yet"
-    mean = f"{_mean(row['episode_return_mean'])}"
-    return f"{mean} (last {games} episode{'s' * (games > 1)})"
+    return f"{_mean(row['episode_return_mean'])} (last {games} episodes)"
 
 
 def skipped(row: Mapping[str, Any]) -> str:
     """Returns how many updates were skipped, and why; '' if none were."""
     updates = row.get("updates_skipped")
-    if not updates:
-        return ""
-    what = "1 update" if updates == 1 else f"{updates:,} updates"
-    return f"{what} skipped for gradients that were not finite"
+    return f"{updates:,} updates skipped for gradients that were not finite" if updates else ""
 
 
 def evaluation(status: Status) -> str:
@@ -232,7 +208,7 @@ def _facts(status: Status) -> dict[str, str]:
     """Returns {label: text} of what is known of a run that trains."""
     repeats, checkpoint, row = status["frames_per_step"], status["checkpoint"], status["row"]
     facts = {
-        "progress": f"{frames_of(status)} (1 agent step = {repeats} frame{'s' * (repeats > 1)})",
+        "progress": f"{frames_of(status)} (frames per agent step: {repeats})",
         "elapsed": duration(status["wall_time_s"]) if "wall_time_s" in status else "",
     }
     if row is not None:

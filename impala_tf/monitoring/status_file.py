@@ -104,9 +104,6 @@ class Status(TypedDict):
 
 
 _BLOCK, _SPARE = 4096, 512
-_RETRY_S = 0.25
-PATIENCE_S = 10.0
-"""A `patience_s` for `read_status`, for callers that read the status only once."""
 
 
 def write_status(path: Path, status: Status) -> None:
@@ -128,24 +125,12 @@ def write_status(path: Path, status: Status) -> None:
             file.truncate()
 
 
-def read_status(path: Path, patience_s: float = 0.0) -> Status | None:
-    """Returns the last written status; None if there is none yet, or it cannot be read.
-
-    Network file systems sometimes fail briefly, which must not stop a run: `patience_s` is for how
-    many seconds to retry if the file exists.
-    """
-    until_s = time.monotonic() + patience_s
-    while True:
-        try:
-            status = cast(Status, read_json(path))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError):
-            if time.monotonic() >= until_s:
-                return None
-            time.sleep(_RETRY_S)
-        else:
-            return status
+def read_status(path: Path) -> Status | None:
+    """Returns the last written status; None if there is none yet, or it cannot be read."""
+    try:
+        return cast(Status, read_json(path))
+    except (OSError, ValueError):
+        return None
 
 
 FOR_USER = {"for_user": True}

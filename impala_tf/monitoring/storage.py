@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from impala_tf.monitoring.status_file import StorageTrouble
 
@@ -30,36 +29,20 @@ class StorageWatch:
         self._proven: set[str] = set()
 
     @contextlib.contextmanager
-    def attempt(self, what: str) -> Iterator[None]:
-        """Wraps code that writes `what`: an OSError is remembered, unless it is its first write."""
+    def attempt(self, what: str, proven: bool = False) -> Iterator[None]:
+        """Wraps code that writes `what`: an OSError is remembered.
+
+        Raises OSError: the first write fails, and it is not `proven` by another that the flags are
+        right.
+        """
         try:
             yield
         except OSError as error:
-            if what not in self._proven:
+            if not proven and what not in self._proven:
                 raise
             self._note(what, f"cannot write {what}: {error.strerror or error}")
         else:
             self._note(what, "")
-
-    def may_fail(self, what: str) -> None:
-        """Lets even the first write of `what` fail, once another one has shown the flags right."""
-        with self._lock:
-            self._proven.add(what)
-
-    def look_for(self, file: Path) -> None:
-        """Remembers a problem if a file of the run has disappeared with its folder.
-
-        Writing would not fail: it goes to the moved files, or to a new folder without the old ones.
-        """
-        with contextlib.suppress(OSError):  # if it persists, writing fails, too
-            if file.exists():
-                self._note(str(file), "")
-            elif str(file) in self._proven:
-                text = (
-                    f"cannot find {file} any more: was --logdir moved or deleted? The run cannot be"
-                    " resumed without it; put it back"
-                )
-                self._note(str(file), text)
 
     def _note(self, what: str, text: str) -> None:
         """Remembers a problem, or that there is none; logs it if that is new."""

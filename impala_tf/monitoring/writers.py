@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import math
 import numbers
 import os
 import re
@@ -59,18 +58,11 @@ class CsvWriter:
         self._columns = columns
         self._header = ",".join(columns) + "\n"
         self._descriptor: int | None = None
-        self._written: tuple[int, int] | None = None  # see `_state`
 
     def write(self, row: Row) -> None:
         """Appends a row. Raises KeyError for a name that is not a column."""
         for name in row:
             self._columns[name]
-        if self._written and self._written != self._state() and self._path.parent.is_dir():
-            # Somebody has moved or cut the file: a new one needs a header.
-            try:
-                self.rewind(math.inf)
-            except (LookupError, ValueError) as error:  # what is there now is no run's
-                raise OSError(errno.EEXIST, str(error), str(self._path)) from error
         self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
     def rewind(self, environment_frames: float | None) -> None:
@@ -130,14 +122,6 @@ class CsvWriter:
         if os.write(self._descriptor, data) != len(data):
             os.ftruncate(self._descriptor, size)  # a partial line would corrupt the next one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-        self._written = self._state()
-
-    def _state(self) -> tuple[int, int]:
-        """Returns which file has the path now, and its size; zeros without a file."""
-        with contextlib.suppress(FileNotFoundError):
-            state = self._path.stat()
-            return state.st_ino, state.st_size
-        return 0, 0
 
 
 def _cell(value: float | int | str | None) -> str:
@@ -154,7 +138,7 @@ class TensorBoardWriter:
 
     Args:
       directory: the folder of the event files.
-      flags: {flag: value}, shown as a text and as hyperparameters, beside the command.
+      flags: {flag: value}, shown as a text, beside the command.
     """
 
     def __init__(self, directory: Path, flags: Mapping[str, Any] | None = None) -> None:
@@ -195,18 +179,11 @@ class TensorBoardWriter:
 
     def _describe(self) -> None:
         import tensorflow as tf
-        from tensorboard.plugins.hparams import summary_v2  # not api, which imports Keras: 80 MB
 
         table = "".join(f"|`{name}`|`{value}`|\n" for name, value in self._flags.items())
         with self._writer.as_default(step=0):
             tf.summary.text("flags", f"|flag|value|\n|-|-|\n{table}")
             tf.summary.text("command", f"    {shlex.join(sys.argv)}")
-            shown = {
-                name: value if isinstance(value, int | float) else str(value)
-                for name, value in self._flags.items()
-                if value is not None
-            }
-            summary_v2.hparams(shown)
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"

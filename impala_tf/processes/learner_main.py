@@ -392,7 +392,6 @@ class LearnerProcess:
         if state == "training" and starving_s >= _STARVING_AFTER_S:
             starving_since = _unix_s(time.monotonic() - starving_s)
             row = None if row is None else {**row, "agent_steps_per_s": 0.0, "frames_per_s": 0.0}
-        self.storage.look_for(self.logdir.config)
         ended_early = state == "done" and learner.environment_frames < learner.total_frames
         replay, checkpoint = learner.uses.replay, self.run_state.latest_checkpoint
         return status_file.Status(

@@ -119,8 +119,7 @@ class LearnerOutputs:
         self._checkpoint = checkpoint
         self.callbacks.on_checkpoint(checkpoint)
         # The folder is the right one, as the checkpoint is there: only the disk can be full.
-        self._storage.may_fail(_BEST)
-        with self._storage.attempt(_BEST):
+        with self._storage.attempt(_BEST, proven=True):
             self._best.keep(checkpoint, self._score)
         if self.evaluator is not None:
             self.evaluator.on_checkpoint(checkpoint)

@@ -65,13 +65,11 @@ def main(given: Given) -> int:
         training.close()
 
 
-def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: False) -> Display:
+def display_of(training: LocalTraining) -> Display:
     """Prints what a run trains on; returns its display, started."""
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
-    display = Display(
-        lambda: status_file.read_status(path), interval_s=interval_s, may_lose=may_lose
-    )
+    display = Display(lambda: status_file.read_status(path), interval_s=interval_s)
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
     display.start()
@@ -83,7 +81,7 @@ def _train(training: LocalTraining) -> int:
     stop = StopRequest()
     stop.install()
     training.start()
-    failure = training.follow(stop, display=display_of(training, may_lose=stop))
+    failure = training.follow(stop, display=display_of(training))
     with contextlib.suppress(OSError):  # the terminal may be gone although the run has ended well
         if failure:
             print(failure, file=sys.stderr, flush=True)
@@ -119,7 +117,7 @@ def _print_next_commands(training: LocalTraining) -> None:
         test.append("--video")
     if trained_flags.own_modules(given):
         test.append("--trust_level_module")  # this run has imported it already
-    last = status_file.read_status(logdir.status(), status_file.PATIENCE_S)
+    last = status_file.read_status(logdir.status())
     if last is not None and last["state"] != "done":
         print("to resume:  ", user_commands.impala("train", *resume))
     print("to evaluate:", user_commands.impala("test", *test))
@@ -256,7 +254,7 @@ class LocalTraining:
             self.close()
             try:
                 if display:
-                    display.stop(self._final_lines(), say_how_far=False)
+                    display.stop(self._final_lines())
             finally:
                 self._run_end_command()
         self._raise_if_refused()
@@ -336,16 +334,13 @@ class LocalTraining:
     @property
     def end_reason(self) -> str:
         """Which flag or callback ended the run before its last frame; '' if none did."""
-        last = status_file.read_status(self.logdir.status(), status_file.PATIENCE_S)
+        last = status_file.read_status(self.logdir.status())
         is_done = last is not None and last["state"] == "done"
         return last.get("end_reason", "") if last and is_done else self._hours_passed
 
     def _final_lines(self) -> str:
         """Returns why the run ended early, if it did, and its state, frames and return."""
-        last, reason = (
-            status_file.read_status(self.logdir.status(), status_file.PATIENCE_S),
-            self.end_reason,
-        )
+        last, reason = status_file.read_status(self.logdir.status()), self.end_reason
         if reason == self._hours_passed:
             reason = ""  # that was noted when it happened
         if last is None:

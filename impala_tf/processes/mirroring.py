@@ -219,7 +219,6 @@ class MirrorUploads:
         self._wake = threading.Event()
         for leftover in logdir.path.glob(f"{_ASIDE}*"):  # of a killed process
             shutil.rmtree(leftover)
-        storage.may_fail(self._what)
         threading.Thread(target=self._run, name="mirror", daemon=True).start()
 
     def on_checkpoint(self, path: Path) -> None:
@@ -251,7 +250,7 @@ class MirrorUploads:
             number, path = self._asked
             try:
                 if number > self._sent:
-                    with self._storage.attempt(self._what):
+                    with self._storage.attempt(self._what, proven=True):
                         frames = f"{send(self._mirror, self._logdir, path):,}"
                         self._sent = number
                         _log.info("%s: has the checkpoint at %s frames", self._mirror, frames)

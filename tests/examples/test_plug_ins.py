@@ -34,8 +34,7 @@ def test_a_level_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     level = ("--level_name=own_level:Corridor", '--level_kwargs={"length": 8}')
     own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
     also = ("--level_wrappers=own_level:Impatient", "--info_metrics=wrong_steps,steps")
-    out, _ = train(start, folder, *level, *own, *also, "--callbacks=own_callback:Watch")
-    assert "--info_metrics=steps: the level's info has no number of this name" in out
+    train(start, folder, *level, *own, *also, "--callbacks=own_callback:Watch")
     assert float(rows(folder / "run")[-1]["info/wrong_steps"]) >= 0
     lines = list(csv.DictReader((folder / "run" / "callback_metrics.csv").open()))
     assert {line["name"] for line in lines} == {"best_return", "batches_seen"}

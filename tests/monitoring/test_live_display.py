@@ -63,14 +63,12 @@ class FullDisk(io.StringIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_run_goes_on_while_its_output_cannot_be_written(caplog):
+def test_a_run_goes_on_while_its_output_cannot_be_written():
     """As with `nohup impala train > out.log` on a full disk."""
     display = Display(a_status, Console(file=FullDisk()), interval_s=0.0, clock=Clock(NOW_S))
     display.start()
-    display.note("lost, but without a second warning")
+    display.note("lost")
     display.stop("done")
-    (record,) = caplog.records
-    assert record.getMessage() == "cannot show the run: No space left on device; training continues"
 
 
 def test_a_file_gets_plain_lines_where_colors_are_forced(monkeypatch, capsys):
