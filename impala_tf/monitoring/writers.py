@@ -138,7 +138,7 @@ class TensorBoardWriter:
 
     Args:
       directory: the folder of the event files.
-      flags: {flag: value}, shown as a text, beside the command.
+      flags: {flag: value}, shown as a text and as hyperparameters, beside the command.
     """
 
     def __init__(self, directory: Path, flags: Mapping[str, Any] | None = None) -> None:
@@ -179,11 +179,18 @@ class TensorBoardWriter:
 
     def _describe(self) -> None:
         import tensorflow as tf
+        from tensorboard.plugins.hparams import summary_v2  # not api, which imports Keras: 80 MB
 
         table = "".join(f"|`{name}`|`{value}`|\n" for name, value in self._flags.items())
         with self._writer.as_default(step=0):
             tf.summary.text("flags", f"|flag|value|\n|-|-|\n{table}")
             tf.summary.text("command", f"    {shlex.join(sys.argv)}")
+            shown = {
+                name: value if isinstance(value, int | float) else str(value)
+                for name, value in self._flags.items()
+                if value is not None
+            }
+            summary_v2.hparams(shown)
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"

@@ -111,6 +111,7 @@ def test_tensorboard_has_the_flags_and_the_command(tmp_path, monkeypatch):
     events = EventAccumulator(str(tmp_path)).Reload()
     texts = [tf.make_ndarray(events.Tensors(name)[0].tensor_proto) for name in ("flags", "command")]
     assert b"learning_rate" in texts[0].item() and b"--seed=3" in texts[1].item()
+    assert any("hparams" in tag for tag in events.summary_metadata)
 
 
 KILLED_WRITERS = """
