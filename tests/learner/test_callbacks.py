@@ -53,5 +53,4 @@ def test_what_is_no_metric_ends_the_run_with_the_callbacks_name(tmp_path: Path, 
 
     callbacks = callbacks_of(tmp_path, Returns())
     callbacks.write({"environment_frames": 100})
-    assert callbacks.failure.startswith("--callbacks: ") and "Returns.on_row " in callbacks.failure
-    assert callbacks.failure.endswith(f"returned {value!r}")
+    assert "Returns.on_row raised" in callbacks.failure
