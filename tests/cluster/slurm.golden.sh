@@ -11,11 +11,6 @@
 #SBATCH --nodes=3 --ntasks-per-node=1 --exclusive --requeue
 #SBATCH --time=12:00:00 --partition=long
 
-stopped='/shared/my runs/pong 3/'slurm-"$SLURM_JOB_ID".stopped # written by the command: impala cluster stop
-if [ -e "$stopped" ]; then
-    echo "job $SLURM_JOB_ID was stopped; start the run again as it was started before"
-    exit 0
-fi
 # Comes two minutes before the time is over: the learners write a checkpoint, and all nodes leave.
 late= interrupted=
 trap 'late=1 interrupted=1; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
@@ -28,7 +23,6 @@ srun --het-group=0 "${on_every_node[@]}" "${run[@]}" &
 learners=$!
 while interrupted=; wait "$learners"; status=$?; [ "$interrupted" ]; do :; done
 if [ "$late" ] && { [ "$status" = 0 ] || [ "$status" = 75 ]; }; then
-    [ -e "$stopped" ] && exit 0
     exec scontrol requeue "$SLURM_JOB_ID"
 fi
 for _ in {1..20}; do kill -0 "$actors" 2>/dev/null && sleep 1; done # the learners tell the actors

@@ -89,7 +89,7 @@ class World:
         self.events: list[tuple[Any, ...]] = []
         self.published: list[int] = []
         self.idle_s: list[float] = []
-        self.peers = Peers(self, ["h:1", "h:2"], clock=self.clock)  # type: ignore[arg-type]
+        self.peers = Peers(self, clock=self.clock)  # type: ignore[arg-type]
         self.loop = TrainingLoop(
             learner,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]

@@ -2,19 +2,24 @@
 
 import contextlib
 import functools
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from impala_tf.cluster import code
 from impala_tf.cluster.cluster_main import main
+from impala_tf.cluster.launch import Launcher
 from impala_tf.cluster.node.state import read_state, state_path
 from impala_tf.cluster.record import load
 from impala_tf.config import Given
 from tests.helpers.launched_run import submit
 from tests.helpers.netns import know, network_of
 from tests.helpers.stand_in import make_project
+from tests.helpers.waiting import wait_until
 
 pytestmark = [
     pytest.mark.zoo,
@@ -71,7 +76,8 @@ def count_running(node):
     """Returns how many processes run on a machine."""
     name = next(n for n in load(Path("runs")).plan.nodes if n.address == node.address)
     state = read_state(state_path(node.workdir / "runs", name.id))
-    assert state is not None
+    if state is None:
+        return 0
     return [each.state for each in state.processes.values()].count("running")
 
 
@@ -99,9 +105,40 @@ def test_machines_that_do_not_answer_are_named_and_delay_nobody(nodes, capfd):
         running, unknown = ACTORS * len(there), ACTORS * len(lost)
         assert shown.count(" running ") == running + 1
         assert shown.startswith(f"learners: 1 running; actors: {running} running, {unknown} unkno")
-        assert f" {len(there)} of {MACHINES} machine(s) answer\n" in shown
     for node in (frozen[0], cut[0]):
         assert main(["restart", "--logdir=runs", node.address]) == 0, capfd.readouterr().err
         assert count_running(node) == ACTORS
     assert stop() == 0, capfd.readouterr().err
     assert not any("sleep 10000" in line for node in nodes for line in node.processes())
+
+
+def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped(
+    nodes, capfd, monkeypatch
+):
+    first_half = {node.address for node in nodes[: MACHINES // 2]}
+    start = Launcher.start
+
+    def start_half(launcher, runner):
+        if runner.node.address not in first_half:
+            time.sleep(1000)
+        return start(launcher, runner)
+
+    if (launcher := os.fork()) == 0:
+        monkeypatch.setattr(Launcher, "start", start_half)
+        launch()
+        os._exit(0)
+    there = nodes[: MACHINES // 2]
+    wait_until(
+        lambda: Path("runs/launch_id").exists() and all(count_running(node) for node in there)
+    )
+    os.kill(launcher, signal.SIGKILL)
+    os.waitpid(launcher, 0)
+    missing = nodes[-1]
+    assert count_running(missing) == 0
+    assert main(["restart", "--logdir=runs", missing.address]) == 0, capfd.readouterr().err
+    assert count_running(missing) == ACTORS
+    assert launch() == 1, "its processes run"
+    assert stop() == 0, capfd.readouterr().err
+    assert not any("sleep 10000" in line for node in nodes for line in node.processes())
+    assert launch() == 0, capfd.readouterr().err
+    assert all(count_running(node) for node in nodes)
