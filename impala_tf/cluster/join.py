@@ -173,9 +173,16 @@ def _process(flags: Given) -> ProcessSpec:
     return ProcessSpec(name, "", (*user_commands.program(), *configs.to_flags(flags)))
 
 
+def _per_node(given: Given) -> int:
+    # Where Slurm does not confine a job to its cores, those of other jobs are counted, too.
+    own = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    cores = cores_here()
+    return given["actors_per_node"] or (min(cores, int(own) or cores) if own.isdecimal() else cores)
+
+
 def tasks(given: Given) -> range:
     """Returns the indices of this node's actors; if no flag says how many, one for each core."""
-    actors = given["actors_per_node"] or cores_here()
+    actors = _per_node(given)
     node, nodes = given["task"], len(configs.split(given["actor_hosts"]))
     if not nodes:
         return range(node * actors, (node + 1) * actors)
@@ -188,7 +195,7 @@ def _sizes(given: Given, config: Config) -> dict[str, int]:
     nodes = len(configs.split(given["actor_hosts"]))
     if not nodes:
         return {}
-    actors = nodes * (given["actors_per_node"] or cores_here())
+    actors = nodes * _per_node(given)
     envs = [config.process.envs_per_actor] * actors
     learners = len(configs.split(given["learner_hosts"]))
     flags = sizes(given.replace(algorithm=config.loss.algorithm), learners, envs)
