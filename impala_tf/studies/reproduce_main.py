@@ -89,7 +89,7 @@ def _read(path: Path) -> tuple[list[str], Curve]:
     except (KeyError, OSError, TypeError, ValueError):
         minima = []
     if not minima:
-        raise ConfigError(f"--band={path}: is no band; --write_band makes one")
+        raise ConfigError(f"--band={path}: is missing, or is no band; --write_band=FILE makes one")
     return first.removeprefix("# flags:").split(), minima
 
 
