@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,6 +42,7 @@ def run_here(
     def run(*flags: str) -> tuple[int, str, str]:
         monkeypatch.setattr("impala_tf.processes.local_run.Node", no_child)
         monkeypatch.setattr(sys, "argv", ["run_experiment.py", *flags])
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a command before this one ignores it
         capsys.readouterr()
         return run_experiment.main(), *capsys.readouterr()
 

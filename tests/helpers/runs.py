@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.monitoring.status_file import read_status
+from tests.helpers import times
 from tests.helpers.waiting import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -93,9 +94,16 @@ class Run:
     def end(self) -> None:
         """Kills every process that is left."""
         for pid in self.alive():
+            _add_processor_time(pid)
             with contextlib.suppress(ProcessLookupError):  # it has ended with its parent
                 os.kill(pid, 9)
         self.process.wait()
+
+
+def _add_processor_time(pid: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended with its parent
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        times.killed_s += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def words_of(pid: int) -> list[str]:
