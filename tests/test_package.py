@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -9,8 +10,10 @@ import subprocess
 import sys
 import venv
 import zipfile
+from importlib import metadata
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.helpers.runs import PROJECT
 
@@ -58,6 +61,15 @@ def bin_folder(tmp_path_factory):
     if subprocess.run((*uv, *what), capture_output=True).returncode:
         run(python, "-m", "pip", "install", "--quiet", *what, cwd=PROJECT)
     return folder / "bin"
+
+
+def test_debian_12_has_a_python_for_every_package():
+    """Its Python is 3.11.2."""
+    names = re.findall(r"^([\w.-]+)==", (PROJECT / "impala_tf/constraints.txt").read_text(), re.M)
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # not needed on this machine
+            pythons = metadata.metadata(name)["Requires-Python"] or ""
+            assert SpecifierSet(pythons).contains("3.11.2"), name
 
 
 def test_an_installed_package_launches_trains_and_evaluates_in_a_users_folder(bin_folder, tmp_path):
