@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from tests.helpers.clock import Clock
 from tests.helpers.disks import mounted
 from tests.helpers.sshd import running_sshd
 
-pytest_plugins = ["tests.helpers.run_fixtures", "tests.helpers.times"]
+pytest_plugins = ["tests.helpers.times", "tests.helpers.run_fixtures"]
 
 # Where a test has a home of its own, ssh reads that one.
 os.environ["PATH"] = f"{Path(__file__).parent}/helpers/bin:{os.environ['PATH']}"
@@ -80,13 +81,29 @@ def _has_namespaces():
     return made and _succeeds("ip", "netns", "delete", name)
 
 
+def _has_tmux():
+    return bool(shutil.which("tmux") and shutil.which("zsh"))
+
+
+def _has_sshd():
+    return Path("/usr/sbin/sshd").exists()
+
+
 def _has_slurm():
     daemons = ("munged", "slurmctld", "slurmd")
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     return os.geteuid() == 0 and all(shutil.which(name, path=path) for name in daemons)
 
 
+def _has_procgen():
+    return find_library("Qt5Gui") is not None
+
+
+# By the marker or the fixture, or a part of the name, of the tests that need it.
 CAPABILITIES = {
+    "sshd": (_has_sshd, "sshd is missing (apt-get install openssh-server)"),
+    "private_tmux": (_has_tmux, "tmux or zsh is missing (apt-get install tmux zsh)"),
+    "procgen": (_has_procgen, "a library is missing (apt-get install libqt5gui5)"),
     "docker": (_has_docker, "no Docker engine answers (docker/engine-for-tests starts one)"),
     "cluster": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
     "slurm": (_has_slurm, "Slurm cannot run here (root, slurm-wlm, munge)"),
@@ -99,10 +116,16 @@ def pytest_collection_modifyitems(items):
     """Skips, with the reason, the tests that need what this machine lacks."""
     if os.environ.get(EVERYTHING_VARIABLE):
         return
-    for marker, (has, reason) in CAPABILITIES.items():
-        marked = [item for item in items if item.get_closest_marker(marker)]
-        if marked and not has():
-            for item in marked:
+    for name, (has, reason) in CAPABILITIES.items():
+        needing = [
+            item
+            for item in items
+            if item.get_closest_marker(name)
+            or name in item.fixturenames
+            or (name == "procgen" and name in item.nodeid)
+        ]
+        if needing and not has():
+            for item in needing:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
