@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.sshd import connect, make_key, public_key, refusal, running_sshd, trust
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("sshd")  # which says if there is none
+
 
 def logged_in(sshd, **changes):
     """Logs in, and runs a command; returns what it prints."""
