@@ -15,6 +15,7 @@ import pytest
 
 from tests.helpers.clock import Clock
 from tests.helpers.disks import mounted
+from tests.helpers.programs import EVERYTHING_VARIABLE, need
 from tests.helpers.sshd import running_sshd
 
 pytest_plugins = ["tests.helpers.times", "tests.helpers.run_fixtures"]
@@ -34,9 +35,6 @@ hypothesis.settings.load_profile("no deadline")
 # inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-# If this is set, as in .ci/run, a test that the machine cannot run fails instead of being skipped.
-EVERYTHING_VARIABLE = "IMPALA_TF_TEST_EVERYTHING"
 
 
 @pytest.fixture
@@ -81,14 +79,6 @@ def _has_namespaces():
     return made and _succeeds("ip", "netns", "delete", name)
 
 
-def _has_tmux():
-    return bool(shutil.which("tmux") and shutil.which("zsh"))
-
-
-def _has_sshd():
-    return Path("/usr/sbin/sshd").exists()
-
-
 def _has_slurm():
     daemons = ("munged", "slurmctld", "slurmd")
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
@@ -99,10 +89,8 @@ def _has_procgen():
     return find_library("Qt5Gui") is not None
 
 
-# By the marker or the fixture, or a part of the name, of the tests that need it.
+# By the marker of the tests that need it, or, of Procgen, a part of their names.
 CAPABILITIES = {
-    "sshd": (_has_sshd, "sshd is missing (apt-get install openssh-server)"),
-    "private_tmux": (_has_tmux, "tmux or zsh is missing (apt-get install tmux zsh)"),
     "procgen": (_has_procgen, "a library is missing (apt-get install libqt5gui5)"),
     "docker": (_has_docker, "no Docker engine answers (docker/engine-for-tests starts one)"),
     "cluster": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
@@ -120,9 +108,7 @@ def pytest_collection_modifyitems(items):
         needing = [
             item
             for item in items
-            if item.get_closest_marker(name)
-            or name in item.fixturenames
-            or (name == "procgen" and name in item.nodeid)
+            if item.get_closest_marker(name) or (name == "procgen" and name in item.nodeid)
         ]
         if needing and not has():
             for item in needing:
@@ -151,6 +137,7 @@ def same_signal_handlers():
 @pytest.fixture
 def private_tmux(monkeypatch):
     """Gives the test a tmux server of its own, ended afterwards with everything in it."""
+    need("tmux", "tmux")
     with tempfile.TemporaryDirectory(prefix="tmux-") as folder:
         monkeypatch.setenv("TMUX_TMPDIR", folder)
         monkeypatch.delenv("TMUX", raising=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from impala_tf.cluster.node.state import AgentError
 from impala_tf.cluster.node.tmux import RunSession
 from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
+from tests.helpers.programs import need
 from tests.helpers.waiting import wait_until
 
 
@@ -28,7 +28,7 @@ def test_a_window_runs_its_command_byte_for_byte_and_stays(
     shell: str, private_tmux: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the login shell is, and also if the launcher itself is inside tmux."""
-    monkeypatch.setenv("SHELL", str(shutil.which(shell)))
+    monkeypatch.setenv("SHELL", need(shell, shell))
     monkeypatch.setenv("TMUX", f"{tmp_path}/elsewhere,1,0")
     session = RunSession("impala")
     assert session.windows() == []

@@ -11,6 +11,7 @@ import pytest
 from impala_tf import main
 from impala_tf.config import BUILT_IN, FLAGS
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
+from tests.helpers.programs import need
 from tests.helpers.runs import PROJECT
 
 
@@ -123,13 +124,14 @@ def test_bash_completes_commands_flags_and_values(completion, line, offered):
 
 
 def test_zsh_completes_values_after_an_equals_sign(completion):
+    zsh = need("zsh", "zsh")
     script = f"""
         zmodload zsh/zpty; zpty shell zsh -f -i; setup() {{ zpty -w shell $1; sleep 1 }}
         setup 'fpath=({completion} $fpath); autoload -Uz compinit; compinit -u -D; TERM=dumb'
         zpty -w -n shell $'impala train --core=lst\t --level_name=CartPo\t'; sleep 2
         zpty -r -t shell text; while zpty -r -t shell more; do text+=$more; done; print -r $text
     """
-    done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([zsh, "-f", "-c", script], capture_output=True, text=True, timeout=60)
     assert re.search(r"--core=lstm[ \b]+--level_name=CartPole-v", done.stdout), done
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from impala_tf.cluster.plan import NodeSpec
 from impala_tf.cluster.remote import SshRunner
 from impala_tf.cluster.runner import ClusterError
 from tests.helpers.ports import free_port
+from tests.helpers.programs import need
 from tests.helpers.waiting import wait_until
 
 
@@ -71,8 +71,8 @@ def running_sshd(folder, *settings, environment=""):
       settings: more lines of its sshd_config.
       environment: NAME=VALUE of variables of its sessions, separated by blanks.
     """
+    sshd = need("sshd", "openssh-server")
     folder.mkdir(exist_ok=True)
-    sshd = shutil.which("sshd") or "/usr/sbin/sshd"
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     host_key, user_key = make_key(folder / "host_key"), make_key(folder / "user_key")
     (folder / "authorized_keys").write_text(public_key(user_key) + "\n")
