@@ -87,6 +87,11 @@ def main(words: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def seeds(text: str) -> list[int]:
+    """Returns the numbers of a comma separated text; ValueError: there is something else."""
+    return [int(seed) for seed in split(text)]
+
+
 def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[list[str]]]:
     """Returns the options, and the flags of each group; those of the first without the options."""
     groups: list[list[str]] = [[]]
@@ -95,9 +100,6 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[list[str]]]:
             groups.append([])
         else:
             groups[-1].append(word)
-
-    def seeds(text: str) -> list[int]:
-        return [int(seed) for seed in split(text)]
 
     parser = command_line.OneLineParser(
         "impala compare",

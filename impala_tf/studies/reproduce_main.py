@@ -36,7 +36,8 @@ def main(words: Sequence[str]) -> int:
     path = options.band or _BANDS / f"{slug(options.level_name)}.csv"
     usual, minima = (given, []) if options.write_band else _read(path)
     flags = [*dict.fromkeys([*usual, *given])]  # the last value of a flag wins
-    study = [f"--level_name={options.level_name}", f"--seeds={options.seeds}", f"--to={options.to}"]
+    seeds = ",".join(map(str, options.seeds))
+    study = [f"--level_name={options.level_name}", f"--seeds={seeds}", f"--to={options.to}"]
     # A band is over steps, which other programs do not change.
     if compare_main.main([*study, "--allow_busy", *flags]):
         return 1
@@ -69,7 +70,7 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         allow_abbrev=False,
     )
     parser.add_argument("--level_name", required=True)
-    parser.add_argument("--seeds", default="1,2,3", metavar="1,2,3")
+    parser.add_argument("--seeds", type=compare_main.seeds, default=[1, 2, 3], metavar="1,2,3")
     parser.add_argument("--to", type=Path, default=Path("runs/reproduce"), metavar="FOLDER")
     parser.add_argument("--band", type=Path, metavar="FILE", help="compare with this band")
     parser.add_argument("--write_band", type=Path, metavar="FILE", help="make a band")
