@@ -26,6 +26,12 @@ def test_gaussian_log_probabilities_and_entropies_are_scipys() -> None:
     np.testing.assert_allclose(policy.entropy(GAUSSIAN), density.entropy().sum(-1), rtol=1e-4)
 
 
+def test_an_agent_sees_the_action_that_the_environment_got() -> None:
+    """Bounds are [-1, 1]; a Gaussian has none."""
+    drawn = tf.constant([[-3.0, 0.5, 1.5]])
+    np.testing.assert_array_equal(DiagonalGaussian(3).features(drawn), [[-1.0, 0.5, 1.0]])
+
+
 @pytest.mark.parametrize(
     "actions",
     [

@@ -72,11 +72,12 @@ def s3() -> Iterator[None]:
 
 @pytest.fixture
 def box(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A machine that only ~/.ssh/config knows."""
+    """A machine that only ~/.ssh/config knows, also as "shared", with another user."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text(
-        f"Host box\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User root\n"
+        "Host shared\n  User nobody\n"
+        f"Host box shared\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User root\n"
         f"  IdentityFile {sshd.user_key}\n"
     )
     shutil.copy(sshd.known_hosts, tmp_path / ".ssh" / "known_hosts")
@@ -88,7 +89,8 @@ def test_a_lost_logdir_comes_back_from_each_place_as_it_was(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     if kind == "ssh":
-        mirror = f"sftp://{request.getfixturevalue('box')}{tmp_path}/there/a run"
+        request.getfixturevalue("box")
+        mirror = f"sftp://root@shared{tmp_path}/there/a run"  # not as the user in ~/.ssh/config
     elif kind == "s3":
         request.getfixturevalue("s3")
         mirror = f"s3://runs/{tmp_path.name}/run"
