@@ -1,6 +1,7 @@
 """Logins with the keys of a real ssh-agent, with a real sshd."""
 
 import os
+import socket
 import subprocess
 
 import pytest
@@ -20,6 +21,11 @@ def logged_in(sshd, **changes):
         runner.close()
 
 
+def answers(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 @pytest.fixture
 def agent(tmp_path):
     """Yields a function that starts an agent with some keys, and returns its socket."""
@@ -28,7 +34,7 @@ def agent(tmp_path):
     def start(*keys):
         path = tmp_path / f"agent-{len(processes)}"
         processes.append(subprocess.Popen(["ssh-agent", "-D", "-a", str(path)]))
-        wait_until(path.exists)
+        wait_until(lambda: answers(path))  # its file is there before it listens
         for key in keys:
             subprocess.run(
                 ["ssh-add", "-q", str(key)],
