@@ -126,7 +126,7 @@ class NestCodec:
 
     def encode(self, nest: Nest) -> tuple[int, list[bytes]]:
         """Returns (N, tensors) for a nest of arrays; ValueError names one that does not fit."""
-        tree.assert_same_structure(self._structure, nest, check_types=False)
+        tree.assert_same_structure(self._structure, nest)
         arrays = tree.flatten(nest)
         n = (*np.shape(arrays[0]), 1)[0]  # `encode` refuses a scalar, whose shape is not [1]
         encoded = [encode(s, array, (n,)) for s, array in zip(self.specs, arrays, strict=True)]

@@ -131,6 +131,16 @@ def test_a_convolution_is_the_same_in_every_dtype(
         np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3)
 
 
+def test_a_linear_layer_is_the_same_in_every_dtype() -> None:
+    layer = snt.Linear(5)
+    rng = np.random.default_rng(0)
+    inputs = tf.constant(rng.normal(size=(2, 3)), tf.float32)
+    layer(inputs)
+    layer.b.assign(rng.normal(size=5).astype(np.float32))
+    single, double = (torsos.linear(layer, tf.cast(inputs, t)) for t in (tf.float32, tf.float64))
+    np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-5)
+
+
 def test_orthogonal_weights_make_up_for_what_a_relu_cuts_off() -> None:
     """W' W = 2 I (Saxe et al., 2014, arXiv 1312.6120)."""
     made = torsos.initializer("orthogonal")

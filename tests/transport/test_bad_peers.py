@@ -152,6 +152,13 @@ def test_a_handshake_for_too_many_environments_is_refused(open_peer: Open, count
     assert f"the actor has {count}" in refusal and "4096" in refusal
 
 
+@pytest.mark.parametrize("count", [1, 4096])
+def test_a_handshake_for_the_fewest_or_most_environments_is_welcome(
+    open_peer: Open, count: int
+) -> None:
+    assert open_peer(greets=False).ask(hello=hello(num_environments=count)).run_id == "run-1"
+
+
 @pytest.mark.parametrize(
     "name", ["", "[/red]", "a b", "x" * 200_000, "\x1b[2J", "a\nb", "caf\u00e9"]
 )
