@@ -1,6 +1,6 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
-# make check                       lint, types, and the tests that take a moment: 2 to 3 minutes
+# make check                       lint, types, and the tests that take a moment: about 2 minutes
 # make test                        lint, types, and all tests but the next groups
 # make test ALL=1                  all tests in one go, as CI runs them; as root, it starts a Docker engine
 # make test-long                   those that took more than 15 s of processor time
