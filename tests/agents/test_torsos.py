@@ -28,6 +28,25 @@ def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
     np.testing.assert_allclose(tf.cast(scaled, tf.float32), [0, 0.2, 128 / 255, 1], rtol=2**-8)
 
 
+@pytest.mark.parametrize(("side", "limit"), [(31, 20.0), (32, 5.0)])
+def test_codes_may_be_further_from_their_mean_than_grey_levels(side: int, limit: float) -> None:
+    """MiniGrid's goal is rare, and its code is far from the others."""
+    normalizer = torsos.ObservationNormalizer((side, 84, 1), "uint8")
+    normalizer.set(tf.zeros((side, 84, 1)), tf.ones((side, 84, 1)))
+    seen = normalizer(tf.fill((1, side, 84, 1), tf.constant(255, tf.uint8)), tf.float32)
+    assert np.unique(seen).tolist() == [limit]
+
+
+@pytest.mark.parametrize(
+    ("side", "kernels"),
+    [(19, [[3, 3, 1, 16], [3, 3, 16, 32]]), (20, [[8, 8, 1, 16], [4, 4, 16, 32]])],
+)
+def test_small_images_have_a_torso_with_small_kernels(side: int, kernels: list[list[int]]) -> None:
+    agent = make_agent("ShallowConvNetAgent", image_spec((side, 84, 1)))
+    found = [v.shape.as_list() for v in agent.trainable_variables if v.shape.rank == 4]
+    assert found == kernels
+
+
 @pytest.mark.parametrize("torso", ["shallow", "nature"])
 @pytest.mark.parametrize("size", [(84, 84), (24, 36)])
 def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:

@@ -106,3 +106,24 @@ def reference_total(weights, frozen_at, env_outputs, answers):
 def test_rewards_are_clipped_as_the_flag_says(clipping, expected):
     clipped = clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping, tf)
     np.testing.assert_allclose(clipped, expected, rtol=1e-6)
+
+
+def test_a_policy_that_acted_itself_is_clipped_nowhere():
+    """Their ratio is 1 then, the bound itself."""
+    env_outputs, answers = unroll()
+    outputs = network(tf.random.stateless_normal((2, A + 1), (1, 2)), env_outputs.observation)
+    own = answers._replace(policy_logits=outputs.policy_logits[:-1])
+    found = compute(outputs, env_outputs, own, CONFIG)
+    assert found.rho_clip_fraction == found.c_clip_fraction == 0.0
+
+
+def test_statistics_of_a_single_step_are_its_own():
+    """An unroll after a reset may have no other step."""
+    env_outputs, answers = unroll()
+    resets = np.ones((T + 1, B), bool)
+    resets[1, 0] = False
+    env_outputs = env_outputs._replace(autoreset=tf.constant(resets))
+    outputs = network(tf.zeros((2, A + 1)), env_outputs.observation)
+    found = compute(outputs, env_outputs, answers, CONFIG)
+    assert found.steps == 1.0
+    np.testing.assert_allclose(found.entropy, np.log(A), rtol=1e-6)

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from impala_tf import config as configs
-from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.config import Given
 from impala_tf.learner.learner_group import LearnerGroup
 from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.learner.update import Learner
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import EnvironmentSpec, EnvOutput
 from tests.helpers.samples import image_spec, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
@@ -62,6 +62,19 @@ def test_parts_add_up_to_the_whole_batch(
     for part_stats, stats in zip(in_parts[1], whole[1], strict=True):
         for name, ours, theirs in zip(stats._fields, part_stats, stats, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4, err_msg=name)
+
+
+def test_a_part_needs_the_memory_of_its_own_unrolls_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+    whole = Agent.unroll
+
+    def unroll(self: Agent, env_outputs: EnvOutput, *rest: Any, **options: Any) -> Any:
+        seen.add(env_outputs.reward.shape[1])
+        return whole(self, env_outputs, *rest, **options)
+
+    monkeypatch.setattr(Agent, "unroll", unroll)
+    updated(monkeypatch, vector_spec(), 3, preset="paper")
+    assert max(seen) == B // 3
 
 
 def test_a_batch_is_not_split_if_that_would_change_the_update() -> None:

@@ -26,6 +26,18 @@ from tests.helpers.wire import (
 # --- what arrives ---
 
 
+def test_an_actor_reaches_its_learner_without_the_proxy_for_web_pages(
+    learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines of universities and clusters often have one."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    learner.connect(learner.serve().port).push(make_unroll(1))
+    assert learner.reported(1) == [1]
+
+
 def test_an_unroll_and_its_report_arrive_bit_for_bit(learner: FakeLearner) -> None:
     one = learner.serve()
     actor = learner.connect(one.port)
