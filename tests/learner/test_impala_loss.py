@@ -109,7 +109,7 @@ def test_rewards_are_clipped_as_the_flag_says(clipping, expected):
 
 
 def test_a_policy_that_acted_itself_is_clipped_nowhere():
-    """Their ratio is 1 then, the bound itself."""
+    """Its probability ratios are exactly 1, the bound of V-trace."""
     env_outputs, answers = unroll()
     outputs = network(tf.random.stateless_normal((2, A + 1), (1, 2)), env_outputs.observation)
     own = answers._replace(policy_logits=outputs.policy_logits[:-1])
